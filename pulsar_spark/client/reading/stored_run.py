@@ -7,10 +7,10 @@ differ from this run.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,11 +26,12 @@ from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.client.reading.origins import OriginReader, distinct, id_of
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.replay.copy_search import CopySearch
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.replay.run_search import RunSearch, RunToFind, RunVerdict
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
-from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds
+from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
@@ -82,6 +83,8 @@ class StoredRun:
         newest: highest sequence id of an entry that was found; -1 if there is none.
         version: number of the schema version of the first entry; None if it has none.
         unread: reason why stored messages may be missing; None if all were read so far.
+        copied_from: clusters in which the query has written the micro-batch before, and from which more of
+            its messages may be copied later.
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
         is_again: whether some of these rows were sent when other rows were stored already.
         is_late: whether the query has written a later micro-batch.
@@ -92,6 +95,7 @@ class StoredRun:
     newest: int = -1
     version: int | None = None
     unread: str | None = None
+    copied_from: Collection[str] = ()
     is_replay: bool = False
     is_again: bool = False
     is_late: bool = False
@@ -171,9 +175,10 @@ def stored_digests(
         if known.digests is None:
             found = find_stored_batch(client, topic, secret, batch)
             words, tasks = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-            stored = _StoredMessages(client, topic, OriginReader(secret, topic), is_wanted, _BATCH_WINDOW)
+            stored, origins = _StoredMessages(client, topic, _BATCH_WINDOW), OriginReader(secret, topic)
             if found.begin is not None:
-                for messages in stored.read(found.begin.previous, found.end, decryptor):
+                part = _Part(lambda each: _have_origin(each, origins, is_wanted), found.begin, found.end)
+                for messages in stored.read(part, decryptor):
                     words.append(first_words(_rows_of(messages)[0]))
                     tasks += [run.of_rows(_tasks_of) for run in messages.runs]
             if stored.left:
@@ -208,7 +213,7 @@ class _RunReader:
         self._search = RunSearch(run)
         # If the broker's last id is missing, or from an earlier micro-batch, few rows can be stored.
         self._is_look = not run.is_claimed and (run.last_sequence_id < 0 or run.may_be_own)
-        self._copied: Counter[str] = Counter()
+        self._copied_from: set[str] = set()
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
         """Searches, reads the first messages, and fills ``found``."""
@@ -217,22 +222,29 @@ class _RunReader:
         found.unread = _WHY.get(verdict)
         found.newest, found.begin = search.newest, search.begin
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
-        begin = found.begin
-        if self._copied and found.unread is None:
-            clusters, count = ", ".join(sorted(self._copied)), self._copied.total()
-            found.unread = (
-                f"{count} of them are copies from cluster {clusters}, where the query was before, and others "
-                "may be copied later. Finish the micro-batch there before the query moves"
-            )
-            own = TaskIds(self._run.secret, self._run.name, str(self._topic))
-            found.newest = max(found.newest, own.first(self._run.origin.batch) + count - 1)
-        if begin is None:
+        parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
+        # A run that finds copies marks the entries that it stores, so the next run looks for copies, too.
+        if self._copied_from or search.is_again:
+            parts += self._copies(found)
+        if not parts:
             return
-        stored = _StoredMessages(self._client, self._topic, self._origins, search.is_own, self._window_bytes)
-        blocks = self._blocks(stored, found, begin, decryptor)
-        found.blocks = _Opened(blocks)
-        if found.unread is None and (stored.first is None or stored.first > begin):
+        stored = _StoredMessages(self._client, self._topic, self._window_bytes)
+        found.blocks = _Opened(self._blocks(stored, parts, found, decryptor))
+        is_whole = found.begin is None or (parts[0].first or MessageId.LATEST) <= found.begin
+        if found.unread is None and not is_whole:
             found.unread = "the broker has deleted some of them"
+
+    def _copies(self, found: StoredRun) -> list[_Part]:
+        """Searches for the task's copies from other clusters, back to an entry of an earlier micro-batch."""
+        run = self._run
+        copies = CopySearch(run.name, TaskIds(run.secret, run.name, str(self._topic)), run.origin.batch)
+        search_back(self._client, self._topic, copies, copies.take, first_step=_LAST_ENTRIES, growth=_GROWTH)
+        found.copied_from = sorted(copies.copied_from | self._copied_from)
+        found.is_replay |= bool(found.copied_from)
+        return [] if copies.begin is None else [_Part(copies.wanted, copies.begin, copies.end)]
+
+    def _is_own(self, entries: Entries) -> Flags:
+        return _have_origin(entries, self._origins, self._search.is_own)
 
     def _search_shared(self) -> bool:
         """Searches for the begin, also in known entries; returns whether no entry can be hidden.
@@ -245,7 +257,7 @@ class _RunReader:
             return self._search_back(KnownBatch())
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
-            self._copied = known.copied
+            self._copied_from = known.copied_from
             # Rows of earlier runs were stored before the first search of this process.
             if self._is_look and known.has_looked:
                 return True
@@ -258,7 +270,7 @@ class _RunReader:
             own = self._origins.own(entries)
             known.add(own)
             if self._is_look:
-                known.copied.update(_copied_messages(entries, self._run, self._topic))
+                known.copied_from |= _copied_from(entries, self._run, self._topic)
             return self._search.take(own)
 
         return search_back(
@@ -273,10 +285,10 @@ class _RunReader:
         )
 
     def _blocks(
-        self, stored: _StoredMessages, found: StoredRun, begin: MessageId, decryptor: Decryptor
+        self, stored: _StoredMessages, parts: Sequence[_Part], found: StoredRun, decryptor: Decryptor
     ) -> Generator[Rows, None, None]:
         try:
-            for messages in stored.read(begin.previous, self._search.end, decryptor):
+            for messages in chain.from_iterable(stored.read(part, decryptor) for part in parts):
                 rows, versions = _rows_of(messages)
                 if found.version is None and len(versions) and versions[0] >= 0:
                     found.version = int(versions[0])
@@ -289,27 +301,38 @@ class _RunReader:
 
 
 @dataclass(slots=True)
+class _Part:
+    """A part of a topic partition with stored messages.
+
+    Attributes:
+        wanted: function that returns flags of the entries that are read.
+        begin: expected id of the first entry.
+        end: id of the last entry.
+        first: id of the first entry that was read; None as long as there is none.
+    """
+
+    wanted: Callable[[Entries], Flags]
+    begin: MessageId
+    end: MessageId
+    first: MessageId | None = None
+
+
+@dataclass(slots=True)
 class _StoredMessages:
     """Reads messages that a query has stored.
 
     Attributes:
-        is_wanted: whether entries of an origin are read.
-        first: id of the first entry; None as long as there is none.
         left: messages that were read and not decoded.
     """
 
     client: Client
     topic: TopicName
-    origins: OriginReader
-    is_wanted: Callable[[Origin | None], bool]
     window_bytes: int
-    first: MessageId | None = None
     left: int = 0
 
-    def read(
-        self, start: MessageId, end: MessageId, decryptor: Decryptor
-    ) -> Generator[DecodedMessages, None, None]:
-        """Yields the messages in ``(start, end]``."""
+    def read(self, part: _Part, decryptor: Decryptor) -> Generator[DecodedMessages, None, None]:
+        """Yields the wanted messages of a part."""
+        start, end = part.begin.previous, part.end
         # A gap is no error: other programs' entries do not matter, and the query's own rows are compared.
         options = RangeOptions(
             poll_timeout=self.client.options.operation_timeout,
@@ -317,7 +340,7 @@ class _StoredMessages:
             fail_on_data_loss=False,
             window_bytes=self.window_bytes,
         )
-        own = self._own(read_entries(self.client, self.topic, start, end, options))
+        own = self._own(part, read_entries(self.client, self.topic, start, end, options))
         whole = whole_messages(self.client, self.topic, start, end, own, options, None, decryptor)
 
         def counted() -> Iterator[Entries]:
@@ -336,35 +359,39 @@ class _StoredMessages:
             self.left -= len(messages)
             yield messages
 
-    def _own(self, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
+    def _own(self, part: _Part, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
         """Yields the wanted entries, without those that have their own replication clusters."""
         with closing(stored):
             for entries in stored:
-                origins, numbers = self.origins.origins(entries)
-                is_own: Flags = np.array([self.is_wanted(each) for each in origins], np.bool_)[numbers]
+                is_own = part.wanted(entries)
                 is_own &= entries.texts(EntryField.REPLICATE_TO).is_null().to_numpy(zero_copy_only=False)
                 rows = np.flatnonzero(is_own)
                 if len(rows):
-                    self.first = self.first or id_of(entries, int(rows[0]))
+                    part.first = part.first or id_of(entries, int(rows[0]))
                     for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
                         yield entries[int(run[0]) : int(run[-1]) + 1]
 
 
-def _copied_messages(entries: Entries, run: RunToFind, topic: TopicName) -> Counter[str]:
-    """Counts the messages of a micro-batch that the query has written in other clusters, by cluster.
+def _have_origin(entries: Entries, reader: OriginReader, is_wanted: Callable[[Origin | None], bool]) -> Flags:
+    """Returns flags of the entries with a wanted origin, bool[n]."""
+    origins, numbers = reader.origins(entries)
+    flags: Flags = np.array([is_wanted(each) for each in origins], np.bool_)[numbers]
+    return flags
 
-    Replication does not keep origins, but keeps names of producers and sequence ids. Counts all tasks of the
-    query.
+
+def _copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
+    """Returns the other clusters in which any task of the query has written messages of the micro-batch.
+
+    Replication does not keep origins, but producer names and sequence ids.
     """
-    found: Counter[str] = Counter()
+    found = set()
     for row in np.flatnonzero(entries.copied).tolist():
         metadata = entries.one(row).metadata
-        name, count = str(metadata.producer_name, errors="replace"), max(1, int(entries.messages[row]))
-        last = metadata.sequence_id + count - 1
-        is_of_batch = last // IDS_PER_BATCH - 1 == run.origin.batch
+        name = str(metadata.producer_name, errors="replace")
+        last = metadata.sequence_id + max(1, int(entries.messages[row])) - 1
         is_of_query = name.rpartition("-")[0] == run.name.rpartition("-")[0]
-        if is_of_query and is_of_batch and TaskIds(run.secret, name, str(topic)).may_be_own(last):
-            found[str(metadata.replicated_from, errors="replace")] += count
+        if is_of_query and last in TaskIds(run.secret, name, str(topic)).own(run.origin.batch):
+            found.add(str(metadata.replicated_from, errors="replace"))
     return found
 
 

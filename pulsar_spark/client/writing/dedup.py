@@ -25,6 +25,7 @@ from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, Words, extras_of, first_words
+from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH
 from pulsar_spark.protocol.writing.batcher import stable_order
 from pulsar_spark.protocol.writing.routing import Partitions, TaskPlace
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
@@ -197,13 +198,22 @@ class DedupTask:
 
     def tell_unread(self, topic: TopicName, partition: PartitionRun) -> None:
         """Warns if stored messages cannot be read; raises DuplicatesError if the task is strict."""
-        if partition.stored.unread is None or partition.unread:
+        stored = partition.stored
+        if not (stored.copied_from or stored.unread) or partition.unread:
             return
-        partition.unread = partition.claimed
-        text = (
-            f"up to {partition.unread} messages that earlier runs of the micro-batch have stored cannot be "
-            f"compared: {partition.stored.unread}"
-        )
+        if stored.copied_from:
+            partition.unread = IDS_PER_BATCH  # any row may still be copied
+            clusters = ", ".join(stored.copied_from)
+            text = (
+                f"the query has written the micro-batch in cluster {clusters} before. Rows that equal copies "
+                "are left out, and others may be copied later. Finish a micro-batch before the query moves"
+            )
+        else:
+            partition.unread = partition.claimed
+            text = (
+                f"up to {partition.unread} messages that earlier runs of the micro-batch have stored cannot "
+                f"be compared: {stored.unread}"
+            )
         if self.strict:
             raise self.duplicates(topic, text, "No row is sent")
         _log.warning(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -27,14 +26,14 @@ class KnownBatch:
         has_looked: whether a task has read the entries that were the last at its start.
         digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
             None if not read.
-        copied: number of found messages of the micro-batch that the query has written in other clusters.
+        copied_from: clusters in which the query has written messages of the micro-batch that were found.
     """
 
     entries: list[OwnEntry] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     has_looked: bool = False
     digests: tuple[Words, Ints] | None = None
-    copied: Counter[str] = field(default_factory=Counter)
+    copied_from: set[str] = field(default_factory=set)
     _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # tasks of the entries, in order
 
     def add(self, entries: Sequence[OwnEntry]) -> None:

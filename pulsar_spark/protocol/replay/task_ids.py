@@ -40,9 +40,13 @@ class TaskIds:
         digest = hashlib.blake2b(text, key=self._secret, digest_size=4).digest()
         return first_sequence_id(batch) + int.from_bytes(digest, "big") // 2
 
+    def own(self, batch: int) -> range:
+        """Returns the ids of a micro-batch that count as the query's own."""
+        return range(first := self.first(batch), first + _OWN_IDS)
+
     def may_be_own(self, last: int) -> bool:
         """Whether an id may be one of the query's own; -1: no id."""
-        return last >= IDS_PER_BATCH and 0 <= last - self.first(last // IDS_PER_BATCH - 1) < _OWN_IDS
+        return last >= IDS_PER_BATCH and last in self.own(last // IDS_PER_BATCH - 1)
 
     def following(self, last: int, batch: int) -> int:
         """Returns the id of a micro-batch's next message after ``last``, the name's last stored id."""

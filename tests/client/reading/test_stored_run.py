@@ -95,31 +95,49 @@ def read_nothing(client, topic):
 
 
 @pytest.mark.parametrize(
-    ("given", "unread"),
+    ("given", "count"),
     [
-        ({}, "5 of them are copies from cluster a, where the query was before"),
+        ({}, 5),
+        ({"producer_name": f"{NAME.rpartition('-')[0]}-1"}, 0),  # another task's
         ({"batch": 5}, None),
         ({"replicated_from": None}, None),
         ({"producer_name": "another-1"}, None),
         ({"sequence_id": FIRST + 1}, None),  # not the query's own ids
     ],
 )
-def test_copies_of_the_micro_batch_are_told(broker, client, topic, given, unread):
-    """By any task of the query; origins are not copied."""
-    wanted = {"producer_name": f"{NAME.rpartition('-')[0]}-1", "replicated_from": b"a", "batch": 6} | given
+def test_copies_of_the_micro_batch_are_read_and_told(broker, client, topic, given, count):
+    """By any task of the query; origins are not copied. ``count``: messages of the task; None: no copies."""
+    wanted = {"producer_name": NAME, "replicated_from": b"a", "batch": 6} | given
     batch, name = wanted.pop("batch"), wanted["producer_name"]
     first = {"sequence_id": TaskIds(SECRET, name, str(TOPIC)).first(batch)} | wanted
     fields = {key: value for key, value in first.items() if value is not None}
     broker.publish(TOPIC, batch_section([b"a", b"b", b"c"], **fields))
+    broker.publish(TOPIC, *[section_of(b"somebody's")] * 20)
     broker.publish(
         TOPIC, batch_section([b"d", b"e"], **(fields | {"sequence_id": fields["sequence_id"] + 3}))
     )
     for _ in range(2):  # the second time it is known
-        found, count = read(client, topic)
-        assert found.unread is None if unread is None else found.unread.startswith(unread)
-        assert count == 0
-        own = TaskIds(SECRET, NAME, str(TOPIC)).first(6)
-        assert found.newest == (-1 if unread is None else own + 4)
+        found, rows = read(client, topic)
+        assert (found.unread, list(found.copied_from)) == (None, [] if count is None else ["a"])
+        assert rows == (count or 0)
+        assert found.is_replay == (count is not None)
+
+
+def test_the_search_for_copies_ends_at_an_earlier_micro_batch_of_any_task(broker, client, topic):
+    """The copies are further back than the first step; and a run that was here has marked its entries."""
+    name = f"{NAME.rpartition('-')[0]}-1"
+    fields = {"producer_name": name, "sequence_id": TaskIds(SECRET, name, str(TOPIC)).first(5)}
+    broker.publish(TOPIC, *[section_of(b"somebody's")] * 500, batch_section([b"older"], **fields))
+    first = TaskIds(SECRET, NAME, str(TOPIC)).first(6)
+    copied = batch_section([b"a", b"b"], producer_name=NAME, replicated_from=b"a", sequence_id=first)
+    broker.publish(TOPIC, copied)
+    write(client, [b"a", b"b", b"c"])
+    broker.publish(TOPIC, *[section_of(b"somebody's")] * 100)
+    began = len(broker.seen(Type.SUBSCRIBE))
+    found, rows = read(client, topic)
+    assert (rows, found.is_again, list(found.copied_from)) == (3, True, ["a"])
+    starts = [one.start_message_id.entryId for one in broker.seen(Type.SUBSCRIBE)[began:]]
+    assert min(starts) >= 300
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""Copies of a task's entries: found by producer name and sequence ids, which replication keeps."""
+
+import pytest
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.replay.copy_search import CopySearch
+from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entry.entries import Entries, Entry
+
+NAME, BATCH = "spark-q-0", 6
+IDS = TaskIds(b"secret", NAME, "persistent://public/default/t")
+FIRST = IDS.first(BATCH)
+
+
+def entries(*given):
+    """Entries of (name, first sequence id, messages, cluster)."""
+    made = []
+    for number, (name, first, messages, cluster) in enumerate(given):
+        metadata = pb.MessageMetadata(producer_name=name.encode(), sequence_id=first, publish_time=0)
+        if messages:
+            metadata.num_messages_in_batch = messages
+        if cluster:
+            metadata.replicated_from = cluster.encode()
+        made.append(Entry(7, number, metadata, b"", None))
+    return Entries.of(made)
+
+
+def searched(*given):
+    search = CopySearch(NAME, IDS, BATCH)
+    search.take(entries(*given))
+    return search
+
+
+def test_copies_are_those_under_the_name_with_ids_of_the_micro_batch():
+    given = [
+        ("other", FIRST, 0, "a"),
+        (NAME, FIRST, 3, "a"),
+        (NAME, FIRST + 3, 0, None),  # stored here
+        ("spark-q-1", FIRST, 0, "a"),
+        (NAME, FIRST + 4, 2, "c"),
+        (NAME, IDS.own(BATCH).stop, 0, "a"),  # not the query's own id
+    ]
+    search = searched(*given)
+    assert (search.begin, search.end, search.copied_from) == (MessageId(7, 1), MessageId(7, 4), {"a", "c"})
+    assert search.wanted(entries(*given)).tolist() == [False, True, False, False, True, False]
+    assert not search.is_passed
+
+
+@pytest.mark.parametrize("cluster", [None, "a"])
+@pytest.mark.parametrize(
+    ("name", "last", "is_passed"),
+    [
+        (NAME, first_sequence_id(BATCH) - 1, True),
+        ("spark-q-12", first_sequence_id(BATCH) - 1, True),
+        (NAME, first_sequence_id(BATCH), False),
+        ("spark-qq-0", 5, False),
+        ("other", 5, False),
+    ],
+)
+def test_an_earlier_entry_of_any_task_of_the_query_ends_the_search(cluster, name, last, is_passed):
+    search = searched((name, last - 1, 2, cluster))
+    assert (search.is_passed, search.begin) == (is_passed, None)
