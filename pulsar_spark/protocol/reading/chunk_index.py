@@ -147,8 +147,8 @@ class ChunkIndex:
     def failed(self, key: bytes, place: MessageId, *, was_read: bool) -> None:
         """Records that a last chunk at a position did not complete a message.
 
-        The last chunk may be another producer's, so the right one may follow, but other producers can write
-        many. ``was_read``: whether the known chunks were read again.
+        The chunk may be another producer's, so the right last chunk may follow. Other producers can write
+        many last chunks, so the attempts are limited. ``was_read``: whether the known chunks were read again.
         """
         if len(self._efforts) >= _MAX_SETTLED:
             self._efforts.clear()

@@ -33,7 +33,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     partitions = first_contact(client, options)
     for error in migrated(client, [*options.topics, *partitions]):
         _log.warning("%s", error)
-    # A segment may have been removed since its lookup, as old messages of any topic.
+    # A segment may have been removed since its lookup; like removed old messages, this is no error.
     segments = [topic for topic in partitions if topic.is_segment]
     classic = [topic for topic in partitions if not topic.is_segment]
     bounds = probe_bounds(client, classic, must_exist=options.must_exist)

@@ -22,7 +22,7 @@ _ASKED_ANYWAY_EACH = 0.5  # the same, for each of many partitions
 _STEP = 5.0  # seconds between these times, because requests due at the same time cost one round
 # Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits. New entries end the wait, but it delays a query's other sources.
+# Seconds that a trigger waits. New entries end the wait, but the wait delays a query's other sources.
 _MIN_WAIT = 0.05
 _WAIT_EACH = 0.00015  # for each partition
 _MAX_WAIT = 0.5

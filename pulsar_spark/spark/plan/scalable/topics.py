@@ -65,7 +65,7 @@ class ScalableTopics:
 
         Raises:
             TopicNotFoundError: the topic does not exist.
-            BrokerError: the broker refused, or none answered.
+            BrokerError: the broker refused, or no broker answered.
         """
         known = self._orders.get(topic)
         watch = self._layouts.get(topic)
