@@ -106,14 +106,27 @@ def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(pulsar_i
     ]
 
 
-def test_a_literal_becomes_a_field_that_is_required(pulsar_in_spark, client, topic):
+def test_new_fields_are_nullable_whatever_the_optimizer_knows(pulsar_in_spark, client, peer, topic):
+    """The sink is told the types of the optimized plan; printSchema says that the first may be null."""
     here = pulsar_in_spark
-    rows = here.spark.sql("SELECT 1 AS id, CAST(NULL AS STRING) AS note")
-    here.write(rows, topic, **COLUMNS)
-    assert fields(client, topic) == {"id": "int", "note": ["null", "string"]}
-    here.write(rows.drop("note"), topic, **COLUMNS)
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is missing, and .* no default"):
-        here.write(rows.drop("id"), topic, **COLUMNS)
+    here.write(here.spark.range(1).selectExpr("if(rand() < 2, 7L, null) AS n", "1 AS one"), topic, **COLUMNS)
+    here.write(here.rows([(None, None)], "n long, one int"), topic, **COLUMNS)
+    assert values(client, peer, topic) == [(0, {"n": 7, "one": 1}), (0, {"n": None, "one": None})]
+
+
+def test_a_schema_of_the_users_own_is_registered(pulsar_in_spark, client, peer, topic):
+    here = pulsar_in_spark
+    fields = [{"name": "n", "type": "long"}, {"name": "e", "type": "int", "default": 5}]
+    own = json.dumps({"type": "record", "name": "Theirs", "namespace": "shop", "fields": fields})
+    given = {**COLUMNS, "valueSchema": own, "keySchema": "INT64", "keyColumns": "k"}
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'x' has no field in valueSchema"):
+        here.write(here.rows([(1, 2, 3)], "k long, n long, x int"), topic, **given)
+    here.write(here.rows([(1, 2)], "k long, n long"), topic, **given)
+    latest = client.schemas.latest(TopicName.parse(topic))
+    assert latest is not None
+    assert own.encode() in latest.schema.data
+    rows = here.read(topic, valueFormat="columns", metadataColumns="")
+    assert [(row.key, row.value.asDict()) for row in rows.collect()] == [(1, {"n": 2, "e": 5})]
 
 
 def test_records_as_json(pulsar_in_spark, client, peer, topic):

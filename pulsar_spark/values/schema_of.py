@@ -58,11 +58,13 @@ _PLAIN: Final[dict[str, object]] = {
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
 
-    Nullable columns are ``["null", T]`` with default null, others T. Structs are records ``Row_<path>``.
+    All columns, and fields, items and values in them, are ``["null", T]``; fields have the default null. Spark
+    tells a sink the nullability of the optimized plan only, in which a column may be required by chance.
+    Structs are records ``Row_<path>``.
 
     Args:
         kind: AVRO or JSON.
-        rows: Arrow types as Spark makes them, with their nullability.
+        rows: Arrow types as Spark makes them.
 
     Raises:
         OptionError: the rows have no columns, a name that Avro does not allow, or a repeated name.
@@ -143,21 +145,18 @@ class _Maker:
 
     def _field(self, field: pa.Field, path: str) -> dict[str, Any]:
         below = field_path(path, field.name)
-        if not field.nullable:
-            return {"name": field.name, "type": self._type(field.type, below)}
-        return {"name": field.name, "type": self._nullable(field, below), "default": None}
+        return {"name": field.name, "type": self._nullable(field.type, below), "default": None}
 
-    def _nullable(self, field: pa.Field, path: str) -> object:
-        kind = self._type(field.type, path)
-        return ["null", kind] if field.nullable else kind
+    def _nullable(self, kind: pa.DataType, path: str) -> object:
+        return ["null", self._type(kind, path)]
 
     def _type(self, kind: pa.DataType, path: str) -> object:
         if pa.types.is_struct(kind) and not is_variant(kind):
             return self.record(kind, path, self._name(path))
         if pa.types.is_list(kind):
-            return {"type": "array", "items": self._nullable(kind.value_field, f"{path}[]")}
+            return {"type": "array", "items": self._nullable(kind.value_type, f"{path}[]")}
         if pa.types.is_map(kind) and type_name(kind.key_type) == "string":
-            return {"type": "map", "values": self._nullable(kind.item_field, f"{path}{{}}")}
+            return {"type": "map", "values": self._nullable(kind.item_type, f"{path}{{}}")}
         if pa.types.is_decimal128(kind) and kind.scale >= 0:
             digits = {"precision": kind.precision, "scale": kind.scale}
             return {"type": "bytes", "logicalType": "decimal", **digits}

@@ -55,7 +55,7 @@ def test_every_type_in_its_place():
         "type": "record",
         "name": "Row",
         "fields": [
-            {"name": "flag", "type": "boolean"},
+            nullable("flag", "boolean"),
             nullable("tiny", "int"),
             nullable("small", "int"),
             nullable("int", "int"),
@@ -68,7 +68,7 @@ def test_every_type_in_its_place():
             nullable("at", {"type": "long", "logicalType": "timestamp-micros"}),
             nullable("local", {"type": "long", "logicalType": "local-timestamp-micros"}),
             nullable("price", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}),
-            nullable("list", {"type": "array", "items": "int"}),
+            nullable("list", {"type": "array", "items": ["null", "int"]}),
             nullable(
                 "map",
                 {
@@ -94,7 +94,7 @@ def test_every_type_in_its_place():
                                     {
                                         "type": "record",
                                         "name": "Row_inner_list",
-                                        "fields": [{"name": "y", "type": "string"}],
+                                        "fields": [nullable("y", "string")],
                                     },
                                 ],
                             },
