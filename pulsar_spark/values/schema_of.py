@@ -58,8 +58,8 @@ _PLAIN: Final[dict[str, object]] = {
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
 
-    All columns, and fields, items and values in them, are ``["null", T]``; fields have the default null. Spark
-    tells a sink the nullability of the optimized plan only, in which a column may be required by chance.
+    All columns, and fields, items and values in them, are ``["null", T]``; fields have the default null. A sink
+    knows the nullability of Spark's optimized plan only, in which a column may be required by chance.
     Structs are records ``Row_<path>``.
 
     Args:

@@ -53,6 +53,10 @@ _LOAD_AGAIN = (
     "Call load() and start the query again: the message's version is newer than the columns, and "
     "may fit the new ones"
 )
+_PIN = (
+    "The message is older than the columns, which are those of version {columns}: schemaVersion={version} "
+    "keeps those of the message"
+)
 _READ_ON = (
     "Set mode to PERMISSIVE or DROPMALFORMED to continue without such messages, or start after them "
     "with startingOffsets"
@@ -202,14 +206,17 @@ class TypedValues:
             words = reader
         else:
             words = reader.explain(self.payloads[row].as_py(), self.keys[row].as_py())
-        is_newer = version is not None and version > self._pinned and reader != _NO_SUCH
+        hints = [_READ_ON if is_fatal else _LOOK_UP]
+        if version is not None and version != self._pinned != _MAX_VERSION and reader != _NO_SUCH:
+            older = _PIN.format(version=version, columns=self._pinned)
+            hints.insert(0, _LOAD_AGAIN if version > self._pinned else older)
         which = "a value" if version is None else f"a value of schema version {version}"
         messages = self._messages
         return SchemaError(
             f"{which} cannot be read: {words}",
             topic=str(messages.topic),
             message_id=str(_message_id(messages, self._first + row)),
-            advice=". ".join([*([_LOAD_AGAIN] if is_newer else []), _READ_ON if is_fatal else _LOOK_UP]),
+            advice=". ".join(hints),
         )
 
 

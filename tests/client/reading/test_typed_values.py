@@ -624,6 +624,19 @@ def test_a_newer_version_that_the_columns_hold_does_not_end_the_read():
 
 
 @pytest.mark.usefixtures("all_kinds")
+def test_a_bad_row_of_an_older_version_may_be_read_by_its_columns():
+    old, new = avro("int"), avro("string")
+    reader = ReaderSchema(new, {TOPIC.base: (1, new)})
+    typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type)
+    (values,) = typed.read(messages_of(entry(0, 0, b"\2"), entry(1, 1, b"")))
+    older, same = (values.error(row, is_fatal=True).advice for row in range(2))
+    assert older.startswith(
+        "The message is older than the columns, which are those of version 1: schemaVersion=0"
+    )
+    assert same.startswith("Set mode to PERMISSIVE")
+
+
+@pytest.mark.usefixtures("all_kinds")
 def test_a_bad_row_of_a_newer_version_may_be_read_after_load():
     old, new = avro("int"), avro("long")
     reader = ReaderSchema(old, {TOPIC.base: (0, old)})
