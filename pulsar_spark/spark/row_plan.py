@@ -8,6 +8,7 @@ from functools import partial
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from pulsar_spark.client import (
@@ -288,5 +289,5 @@ def _first(texts: Sequence[str]) -> list[str]:
 
 
 def _shown(kind: pa.DataType) -> str:
-    text = str(kind)
+    text = from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
     return text if len(text) <= _SHOWN_TYPE else f"{text[:_SHOWN_TYPE]}..."

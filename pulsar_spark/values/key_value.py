@@ -30,6 +30,7 @@ from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+from pulsar_spark.values.type_names import type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 PartType: TypeAlias = Callable[[Schema], pa.DataType]
@@ -181,7 +182,8 @@ def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
     names = [field.name for field in kind] if pa.types.is_struct(kind) else [""]
     if not set(names) <= set(_PARTS) or len(set(names)) < len(names):
         raise SchemaError(
-            f"KEY_VALUE values {what} {kind}", advice="Use a struct, or columns, named key and value"
+            f"KEY_VALUE values {what} {type_name(kind)}",
+            advice="Use a struct, or columns, named key and value",
         )
     return {field.name: field.type for field in kind}
 

@@ -48,6 +48,7 @@ from pulsar_spark.values.encode.column_values import (
 )
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 from pulsar_spark.values.time_units import MICROS_OF_DAY
+from pulsar_spark.values.type_names import type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 Numbers: TypeAlias = "npt.NDArray[Any]"  # its type is in ``_FIXED``
@@ -114,8 +115,9 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     charset = charset_of(writer)
     if not is_promotable(column_type(reader), target):
         raise SchemaError(
-            f"{reader.type.name} values are of type {column_type(reader)} and cannot be read as {target}",
-            advice=f"Request {column_type(reader)}, or leave the schema out",
+            f"{reader.type.name} values are {type_name(column_type(reader))} and cannot be read as "
+            f"{type_name(target)}",
+            advice="Leave .schema(...) out, and cast after .load()",
         )
     if writer.type in _BYTES:
         return _BytesDecoder(target, charset)
@@ -131,14 +133,15 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     column = column_type(schema)
     if schema.type is SchemaType.TIME:
         raise SchemaError(
-            f"rows of type {source} cannot be written as TIME, which is a time of day",
+            f"rows of type {type_name(source)} cannot be written as TIME, which is a time of day",
             advice="Write them to another topic, such as one with the schema TIMESTAMP",
         )
     is_same_time = pa.types.is_timestamp(source) and column == pa.timestamp(source.unit, source.tz and "UTC")
     may_be_exact = source == pa.float64() and column == pa.float32()
     if not (is_same_time or may_be_exact or is_promotable(source, column)):
         raise SchemaError(
-            f"rows of type {source} cannot be written as {schema.type.name}, which takes {column}",
+            f"rows of type {type_name(source)} cannot be written as {schema.type.name}, which takes "
+            f"{type_name(column)}",
             advice="Cast the column in the query",
         )
     if schema.type in _BYTES:

@@ -30,11 +30,10 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.encode.field_fit import (
     NewField,
-    is_variant,
     new_fields,
-    type_name,
 )
 from pulsar_spark.values.json_types import parse
+from pulsar_spark.values.type_names import is_variant, type_name
 
 RECORD: Final = "Row"
 
@@ -58,8 +57,8 @@ _PLAIN: Final[dict[str, object]] = {
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
 
-    All columns, and fields, items and values in them, are ``["null", T]``; fields have the default null. A sink
-    knows the nullability of Spark's optimized plan only, in which a column may be required by chance.
+    All columns, and fields, items and values in them, are ``["null", T]``; fields have the default null. A
+    sink knows the nullability of Spark's optimized plan only, in which a column may be required by chance.
     Structs are records ``Row_<path>``.
 
     Args:

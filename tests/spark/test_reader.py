@@ -278,7 +278,7 @@ def test_a_schema_that_cannot_be_asked_for_is_the_first_calls_error(broker):
     given = {"service.url": broker.url, "topic": str(TOPIC), "valueFormat": "columns"}
     made = PulsarDataSource(CaseInsensitiveDict(given)).streamReader(StructType().add("value", LongType()))
     for call in (made.initialOffset, lambda: list(made.read(InputPartition(None)))):
-        with pytest.raises(OptionError, match="NONE values are of type binary and cannot be read as"):
+        with pytest.raises(OptionError, match="NONE values are binary and cannot be read as bigint"):
             call()
 
 

@@ -218,9 +218,9 @@ def test_topics_of_different_schemas(broker, other):
     register(broker, "v", other)
     with pytest.raises(OptionError) as caught:
         planned(broker, topics="t,u,v")
-    fields = "b: int64" if other.type is SchemaType.AVRO else "a: int64"
+    fields = "b:bigint" if other.type is SchemaType.AVRO else "a:bigint"
     assert str(caught.value).startswith(
-        f"[PULSAR_OPTION] topics have different schemas: {T}: AVRO struct<a: int64>; "
+        f"[PULSAR_OPTION] topics have different schemas: {T}: AVRO struct<a:bigint>; "
         f"persistent://public/default/u, persistent://public/default/v: {other.type.name} struct<{fields}>. "
     )
 
@@ -306,7 +306,7 @@ def test_columns_are_chosen_by_name(broker):
         ({"c": int}, r"no column c\. Its columns are a, b, __key"),
         (
             {"a": str},
-            r"not fit the schema of the values: the target's a is .*\. The columns .* are struct<a: int64",
+            r"not fit the schema of the values: the target's a is .*\. The columns .* are struct<a:bigint",
         ),
     ],
 )

@@ -366,7 +366,7 @@ def test_rows_are_written_as_java_writes_them():
         (pa.struct([("key", pa.string()), ("value", pa.int32()), ("more", pa.int32())]), "key and value"),
         (
             pa.struct([("key", pa.string()), ("value", pa.int64())]),
-            "the value of a KEY_VALUE schema: .*int64",
+            "the value of a KEY_VALUE schema: .*bigint",
         ),
     ],
 )

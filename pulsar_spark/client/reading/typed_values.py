@@ -25,6 +25,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value
 from pulsar_spark.values.interfaces import ValueDecoder
+from pulsar_spark.values.type_names import type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entry_limits import Floats
 
@@ -431,7 +432,7 @@ def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterat
     elif pa.types.is_map(old) and pa.types.is_map(new):
         yield from changed_fields(old.item_type, new.item_type, path)
     elif old != new and not (old in _NUMBERS and new in _NUMBERS[: _NUMBERS.index(old)]):
-        yield f"{path[:-1] or 'the value'} as {new}"
+        yield f"{path[:-1] or 'the value'} as {type_name(new)}"
 
 
 def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> _Reader:

@@ -306,20 +306,27 @@ class RowColumns:
             raise OptionError(
                 ".schema(...) has no columns", advice="Give at least one column, or leave .schema(...) out"
             )
+        given = {**metadata, **payload}
+        for name in wanted.names:
+            if name in METADATA_COLUMNS and name not in given:
+                raise OptionError(
+                    f"column {name} of .schema(...) is not in metadataColumns",
+                    advice="Add it to the option metadataColumns",
+                )
+        _check_fields(wanted, StructType([*payload.values(), *metadata.values()]), "")
         for field in wanted.fields:
-            given = payload.get(field.name) or metadata.get(field.name)
-            if given is None:
-                raise self._unknown(field.name)
             # Old schema versions, tombstones and bad rows give nulls, whatever the schema says.
             if not field.nullable or _has_not_null(field.dataType):
                 raise OptionError(
-                    f"column {field.name} is NOT NULL in .schema(...)", advice="Declare it as nullable"
+                    f"column {field.name} is NOT NULL in .schema(...)",
+                    advice="Leave NOT NULL out: tombstones and old versions give nulls, which Spark would "
+                    "take for values",
                 )
+            own = given[field.name].dataType
             may_be_promoted = self.value_type is not None and field.name in payload
-            if field.dataType != given.dataType and not may_be_promoted:
+            if field.dataType != own and not may_be_promoted:
                 raise OptionError(
-                    f"column {field.name} is {given.dataType.simpleString()}, "
-                    f"not {field.dataType.simpleString()}",
+                    f"column {field.name} is {own.simpleString()}, not {field.dataType.simpleString()}",
                     advice="Cast it after .load()",
                 )
         self._check_names([*wanted.names, *(payload.keys() & metadata.keys() & set(wanted.names))])
@@ -352,15 +359,31 @@ class RowColumns:
                 advice="Set valueFormat=struct, or fewer metadataColumns, or choose columns by .schema(...)",
             )
 
-    def _unknown(self, name: str) -> OptionError:
-        if name in METADATA_COLUMNS:
-            return OptionError(
-                f"column {name} of .schema(...) is not in metadataColumns",
-                advice="Add it to the option metadataColumns",
+
+def _check_fields(wanted: DataType, given: DataType, path: str) -> None:
+    """Raise OptionError for a field, at any depth, that is unknown or is selected twice."""
+    if isinstance(wanted, ArrayType) and isinstance(given, ArrayType):
+        _check_fields(wanted.elementType, given.elementType, f"{path}[]")
+    if isinstance(wanted, MapType) and isinstance(given, MapType):
+        _check_fields(wanted.valueType, given.valueType, f"{path}{{}}")
+    if not isinstance(wanted, StructType) or not isinstance(given, StructType):
+        return
+    known = {field.name: field.dataType for field in given.fields}
+    for field in wanted.fields:
+        below = f"{path}.{field.name}" if path else field.name
+        if field.name not in known:
+            like = next((name for name in known if name.lower() == field.name.lower()), None)
+            shown = ", ".join([*known][:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+            raise OptionError(
+                f"the source has no column {below}",
+                advice=f"Its columns are {shown}" if like is None else f"Write it as {like}",
             )
-        names = [*self._payload.names, *self.metadata]
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        return OptionError(f"the source has no column {name}", advice=f"Its columns are {shown}")
+        _check_fields(field.dataType, known[field.name], below)
+    twice = next((name for name, count in Counter(wanted.names).items() if count > 1), None)
+    if twice is not None:
+        raise OptionError(
+            f".schema(...) has column {path}{'.' * bool(path)}{twice} twice", advice="Write it once"
+        )
 
 
 def _has_not_null(kind: DataType) -> bool:

@@ -37,6 +37,7 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
+from pulsar_spark.values.type_names import type_name
 
 # Kinds that a writer's kind may be read as.
 PROMOTIONS: Final = {
@@ -100,7 +101,8 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
         check_target(whole.item_type, target.item_type, f"{path}{{}}")
     elif _kind(target) not in PROMOTIONS.get(_kind(whole), ()):
         raise SchemaError(
-            f"field {shown_name(path)} of the topic's schema is {whole}, which cannot be read as {target}"
+            f"field {shown_name(path)} of the topic's schema is {type_name(whole)}, which cannot be "
+            f"read as {type_name(target)}"
         )
 
 

@@ -32,24 +32,10 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
     shown_name,
 )
+from pulsar_spark.values.type_names import is_variant, type_name
 
 _MAX_LISTED = 50  # maximum columns in the text of an error
 
-_NAMES: Final = {
-    pa.bool_(): "boolean",
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us"): "timestamp_ntz",
-}
 _TIMES: Final = {
     "date": "date",
     **dict.fromkeys(TIMESTAMPS, "timestamp"),
@@ -164,27 +150,6 @@ def _misfits(problems: list[str]) -> SchemaError:
         advice="Use select and cast, so that the topic's schema has a field of the same name and type "
         "for each column",
     )
-
-
-def type_name(kind: pa.DataType) -> str:
-    """Returns Spark's name of an Arrow type for errors, or Arrow's if Spark has none."""
-    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None:
-        return "timestamp"
-    if pa.types.is_decimal128(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_list(kind):
-        return f"array<{type_name(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        return "variant" if is_variant(kind) else "struct"
-    return _NAMES.get(kind) or ("void" if pa.types.is_null(kind) else str(kind))
-
-
-def is_variant(kind: pa.StructType) -> bool:
-    """Whether a struct is Spark's form of a variant, geometry or geography."""
-    marks = (b"variant", b"geometry", b"geography")
-    return any(mark in (field.metadata or {}) for field in kind for mark in marks)
 
 
 def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:

@@ -46,6 +46,7 @@ from pulsar_spark.values.protobuf.readers import (
     TypeReader,
 )
 from pulsar_spark.values.protobuf.recursive import JsonField, JsonReader
+from pulsar_spark.values.type_names import type_name
 
 _F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
@@ -379,7 +380,7 @@ def _too_many(path: str) -> UnsupportedError:
 
 def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
     return SchemaError(
-        f"field {path} of the topic's schema is {own} and cannot be read as {target}",
+        f"field {path} of the topic's schema is {own} and cannot be read as {type_name(target)}",
         advice=f"Request {own}, or leave the field out",
     )
 

@@ -582,7 +582,7 @@ def test_changed_types_are_found_where_they_do_not_hold_the_new_values():
     def of(kind):
         return pa.struct([("l", pa.list_(kind))])
 
-    assert list(changed_fields(of(pa.int32()), of(pa.int64()))) == ["l as int64"]
+    assert list(changed_fields(of(pa.int32()), of(pa.int64()))) == ["l as bigint"]
     assert list(changed_fields(of(pa.float64()), of(pa.int64()))) == []
     assert list(changed_fields(of(pa.string()), of(pa.binary()))) == ["l as binary"]
 
@@ -591,7 +591,7 @@ def test_changed_types_are_found_where_they_do_not_hold_the_new_values():
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("int", "long", "x as int64"),
+        ("int", "long", "x as bigint"),
         ("long", ["null", "long"], "x as null"),
         (enum("P"), enum("P", "Q"), "x as 'Q'"),
         ("string", ["string", "int"], "x as struct"),

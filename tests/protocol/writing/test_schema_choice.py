@@ -123,7 +123,7 @@ MISFITS = {
     "a primitive of another type": (
         Schema(SchemaType.STRING),
         RowType(primitive(INT)),
-        "int32 cannot be wri",
+        "type int cannot be wri",
     ),
     "no key": (record(), replace(AB, key=primitive(INT)), "schema is AVRO, but keyColumns is set"),
     "a key": (
