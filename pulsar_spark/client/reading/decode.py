@@ -87,7 +87,7 @@ def decode_entries(
         counts = np.maximum(group.messages, 1).astype(np.int64)
         rows, size = int(counts.sum()), int(sizes.sum())
         if rows and collected.rows + rows < max_rows and collected.size + size < max_bytes:
-            collected.add(group, rows, size)  # as the cuts would be without a limit
+            collected.add(group, rows, size)  # below both limits, so no cut is needed
             continue
         for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
             rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())

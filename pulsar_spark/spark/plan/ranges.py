@@ -180,7 +180,7 @@ class Track:
     Args:
         start: position after which the range begins, a whole entry.
         end: last entry of the range.
-        length: number of its entries; None: count only the last ledger's entries.
+        length: number of its entries; None: count only the entries in the ledger of ``end``.
 
     Attributes:
         end: last entry of the range.

@@ -162,7 +162,7 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
     """Whether users cannot notice larger batches: no user code sees them, and a full queue is no error.
 
-    With batches by key, rows wait in any case.
+    Rows that are grouped by key are held in any case.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
     return shape.allows_joined_batches and not is_seen and not producer.is_key_based

@@ -69,7 +69,8 @@ class TopicWriters:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # All writers are flushed before waiting for one, so a missing broker costs one timeout, not several.
+        # All writers begin to close before waiting for one, so a missing broker costs one timeout, not
+        # several.
         for writer in self._open.values():
             writer.begin_close()
         for writer in self._open.values():

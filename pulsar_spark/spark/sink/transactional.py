@@ -2,9 +2,9 @@
 
 A micro-batch is committed at one moment: when its first transaction ends.
 
-1. The driver writes the intent to commit these transactions (``CommitLog``), and a marker in each of them. 2.
-It commits the first transaction. Before this, no row is visible, and a restart writes the batch again. 3. It
-commits the other transactions. From now on a restart writes no rows, but commits the remaining ones.
+1. The driver writes the intent to commit these transactions (``CommitLog``), and a marker in each of them.
+2. It commits the first transaction. Before this, no row is visible, and a restart writes the batch again.
+3. It commits the other transactions. From now on a restart writes no rows, but commits the remaining ones.
 
 So a replay may have its rows in another order or in another number of Spark partitions. Rows are lost in one
 case: a driver dies during step 3 and restarts after the transactions' timeout. Every restart reports this as

@@ -26,7 +26,8 @@ _Bytes = npt.NDArray[np.uint8]
 
 _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
-# From _MANY_KINDS kinds of entries on, if each has at most _FEW_IDS ids, _mixed takes less time than _alike.
+# From _MANY_KINDS kinds of entries on, if each has fewer than _FEW_IDS ids, _mixed takes less time than
+# _alike.
 _MANY_KINDS, _FEW_IDS = 5, 500
 KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 
