@@ -100,7 +100,7 @@ class SegmentOrder(NamedTuple):
 
 
 def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
-    """Returns how many segments were created and removed since ``known``, because their numbers only grow."""
+    """Returns how many segments were created and removed since ``known``, by their ascending numbers."""
     newest = max(map(_number, known))
     later = [number for number in map(_number, layout.segments) if number > newest]
     return max(later, default=newest) - newest - len(later)
