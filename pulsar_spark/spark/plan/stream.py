@@ -386,7 +386,7 @@ class QueryPlanner:
         return current if current is not None and current.name == offsets.subscription else None
 
     def _follow(self, checkpoint: Checkpoint) -> Subscription:
-        """Opens the subscription of a checkpoint, and closes the previous subscription."""
+        """Opens the subscription of a checkpoint, and closes or removes the previous subscription."""
         before, self._subscription = self._subscription, None
         if before is None and not self._options.start.is_default:
             _log.info("%s is not used: the query continues from its checkpoint", self._options.start.option)
