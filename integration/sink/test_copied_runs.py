@@ -11,6 +11,7 @@ from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.errors import DuplicatesError, OtherClusterError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, QueryLog, announce, log_topic, was_committed
+from pulsar_spark.wire import pulsar_pb2 as pb
 
 ROWS = [Record(b"%d" % number, key=str(number % 3)) for number in range(100)]
 
@@ -29,31 +30,54 @@ def clients(two_clusters):
         yield a, b
 
 
+# How many micro-batches finish before the move, how many rows of the next one are stored, and how.
+MOVES = [
+    (0, 60, {}),
+    (3, 60, {}),
+    *(
+        pytest.param(*move, marks=pytest.mark.long)
+        for move in [
+            (0, 1, {}),
+            (1, 99, {"batching": False}),
+            (2, 100, {}),
+            (3, 30, {"compression": pb.LZ4}),
+            (4, 50, {"batching": False, "chunking": True, "chunk_max_message_size": 150}),
+            (5, 77, {"batching_max_messages": 7}),
+            (6, 2, {"compression": pb.ZSTD, "batching": False}),
+            (7, 98, {}),
+        ]
+    ),
+]
+
+
 def stored(clusters, topic):
-    """The rows that cluster b has, and how often."""
+    """The rows that cluster b has, in order."""
     with Peer(clusters.b.service_url) as peer:
-        return Counter(record.value for record in peer.read_all(topic))
+        return [record.value for record in peer.read_all(topic)]
 
 
-@pytest.mark.parametrize("before", [0, 3])
-def test_its_copies_are_left_out_and_told(two_clusters, clients, geo_topic, before, caplog):
+@pytest.mark.parametrize(("before", "died", "options"), MOVES)
+def test_its_copies_are_left_out_and_told(two_clusters, clients, geo_topic, before, died, options, caplog):
     """Also if the query was in both clusters before, or dies again; and the next micro-batch finds none."""
     a, b = clients
-    for client, batch in zip([a, b, a], range(before), strict=False):
-        run(client, geo_topic, ROWS, task_of(client, batch))
-    run(a, geo_topic, ROWS, task_of(a, before), dies_after=60)
+    for batch in range(before):
+        run(clients[batch % 2], geo_topic, ROWS, task_of(clients[batch % 2], batch), **options)
+    run(a, geo_topic, ROWS, task_of(a, before), dies_after=died, **options)
     two_clusters.await_replicated("a", geo_topic)
     two_clusters.await_replicated("b", geo_topic)
     there = stored(two_clusters, geo_topic)
     with pytest.raises(DuplicatesError, match=r"in cluster a before.*No row is sent"):
-        run(b, geo_topic, ROWS, task_of(b, before, strict=True))
+        run(b, geo_topic, ROWS, task_of(b, before, strict=True), **options)
     assert stored(two_clusters, geo_topic) == there
-    run(b, geo_topic, ROWS, task_of(b, before), dies_after=80)
-    assert run(b, geo_topic, ROWS, task_of(b, before)) == len(ROWS) - 80
+    again = (died + len(ROWS)) // 2
+    run(b, geo_topic, ROWS, task_of(b, before), dies_after=again, **options)
+    assert run(b, geo_topic, ROWS, task_of(b, before), **options) == len(ROWS) - again
     assert "in cluster a before" in caplog.text
-    assert stored(two_clusters, geo_topic) == {row.value: before + 1 for row in ROWS}
+    found = stored(two_clusters, geo_topic)
+    assert Counter(found) == {row.value: before + 1 for row in ROWS}
+    assert found[len(there) - died :] == [row.value for row in ROWS]
     caplog.clear()
-    assert run(b, geo_topic, ROWS, task_of(b, before + 1, strict=True)) == len(ROWS)
+    assert run(b, geo_topic, ROWS, task_of(b, before + 1, strict=True), **options) == len(ROWS)
     assert caplog.text == ""
 
 

@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.client.client import Client
@@ -26,6 +27,7 @@ from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.client.reading.origins import OriginReader, distinct, id_of
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.witness import SOURCE_POSITION
 from pulsar_spark.protocol.replay.copy_search import CopySearch
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
@@ -241,7 +243,9 @@ class _RunReader:
         search_back(self._client, self._topic, copies, copies.take, first_step=_LAST_ENTRIES, growth=_GROWTH)
         found.copied_from = sorted(copies.copied_from | self._copied_from)
         found.is_replay |= bool(found.copied_from)
-        return [] if copies.begin is None else [_Part(copies.wanted, copies.begin, copies.end)]
+        return (
+            [] if copies.begin is None else [_Part(copies.wanted, copies.begin, copies.end, is_copied=True)]
+        )
 
     def _is_own(self, entries: Entries) -> Flags:
         return _have_origin(entries, self._origins, self._search.is_own)
@@ -288,8 +292,9 @@ class _RunReader:
         self, stored: _StoredMessages, parts: Sequence[_Part], found: StoredRun, decryptor: Decryptor
     ) -> Generator[Rows, None, None]:
         try:
-            for messages in chain.from_iterable(stored.read(part, decryptor) for part in parts):
-                rows, versions = _rows_of(messages)
+            read = ((part, messages) for part in parts for messages in stored.read(part, decryptor))
+            for part, messages in read:
+                rows, versions = _rows_of(messages, is_copied=part.is_copied)
                 if found.version is None and len(versions) and versions[0] >= 0:
                     found.version = int(versions[0])
                 if len(versions):
@@ -308,12 +313,14 @@ class _Part:
         wanted: function that returns flags of the entries that are read.
         begin: expected id of the first entry.
         end: id of the last entry.
+        is_copied: whether a replicator has stored the entries.
         first: id of the first entry that was read; None as long as there is none.
     """
 
     wanted: Callable[[Entries], Flags]
     begin: MessageId
     end: MessageId
+    is_copied: bool = False
     first: MessageId | None = None
 
 
@@ -395,13 +402,14 @@ def _copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]
     return found
 
 
-def _rows_of(messages: DecodedMessages) -> tuple[Rows, Ints]:
+def _rows_of(messages: DecodedMessages, *, is_copied: bool = False) -> tuple[Rows, Ints]:
     """Returns messages as rows to be compared, and each message's schema version, -1 for none."""
+    properties = messages.properties
     columns = MessageColumns(
         value=messages.value,
         key=messages.key,
         event_time=messages.event_time,
-        properties=messages.properties,
+        properties=_without_position(properties) if is_copied and properties is not None else properties,
         ordering_key=messages.ordering_key,
     )
     versions, deliver_at = (
@@ -409,6 +417,15 @@ def _rows_of(messages: DecodedMessages) -> tuple[Rows, Ints]:
         for column in (_versions_of, _deliver_at_of)
     )
     return Rows(encode_batch_messages(columns), extras_of(versions, deliver_at)), versions
+
+
+def _without_position(properties: pa.MapArray) -> pa.MapArray:
+    """Returns properties without the one that a replicator adds to entries that are no batch."""
+    is_kept = pc.not_equal(properties.keys, SOURCE_POSITION)
+    offsets = np.append(0, np.cumsum(is_kept.to_numpy(zero_copy_only=False)))[properties.offsets.to_numpy()]
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), properties.keys.filter(is_kept), properties.items.filter(is_kept)
+    )
 
 
 def _versions_of(entries: Entries) -> Ints:

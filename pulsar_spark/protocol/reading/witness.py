@@ -23,7 +23,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-_SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
+SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 
 
 class Source(NamedTuple):
@@ -44,7 +44,7 @@ def source_of(metadata: pb.MessageMetadata) -> Source | None:
         return None
     position = None
     for each in metadata.properties:
-        if _text(each.key) == _SOURCE_POSITION:
+        if _text(each.key) == SOURCE_POSITION:
             try:
                 position = MessageId.parse(_text(each.value))
             except OptionError:

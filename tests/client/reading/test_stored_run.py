@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import DedupTask, Origin, TopicWriter
@@ -40,10 +42,11 @@ def broker(monkeypatch):
         yield broker
 
 
-def write(client, values, origin=RUN, **options):
+def write(client, values, origin=RUN, *, properties=None, **options):
     task = DedupTask(client, NAME, origin, SECRET, required=False)
     with TopicWriter(client, TOPIC, producing(batching_max_messages=3, **options), dedup=task) as writer:
-        writer.send(columns(values))
+        maps = [list((properties or {}).items())] * len(values)
+        writer.send(replace(columns(values), properties=pa.array(maps, pa.map_(pa.string(), pa.string()))))
         writer.flush()
     task.close()
 
@@ -121,6 +124,21 @@ def test_copies_of_the_micro_batch_are_read_and_told(broker, client, topic, give
         assert (found.unread, list(found.copied_from)) == (None, [] if count is None else ["a"])
         assert rows == (count or 0)
         assert found.is_replay == (count is not None)
+
+
+@pytest.mark.parametrize("properties", [{}, {"a": "1", "b": "2"}])
+def test_the_property_of_a_replicator_is_no_difference(broker, client, topic, properties):
+    """It adds one to each entry that is no batch."""
+    first = TaskIds(SECRET, NAME, str(TOPIC)).first(6)
+    for number in range(2):
+        given = [*properties.items(), ("__MSG_PROP_REPL_SOURCE_POSITION", f"3:{number}")]
+        fields = [pb.KeyValue(key=key.encode(), value=value.encode()) for key, value in given]
+        copied: dict[str, Any] = {"replicated_from": b"a", "properties": fields}
+        section = section_of(b"row %d" % number, producer_name=NAME, sequence_id=first + number, **copied)
+        broker.publish(TOPIC, section)
+    write(client, [b"row 0", b"row 1", b"row 2"], properties=properties)
+    assert [entry.section.count(b"row") for entry in topic.entries] == [1, 1, 1]
+    assert b"row 2" in topic.entries[2].section
 
 
 def test_the_search_for_copies_ends_at_an_earlier_micro_batch_of_any_task(broker, client, topic):
