@@ -110,6 +110,26 @@ public class TypedPeer {
         public List<List<Integer>> lists;
     }
 
+    /** What the classes of other clients have as well. */
+    public static class Line {
+        public String name;
+        public Integer zip;
+    }
+
+    /** The number is never null. */
+    public static class Item {
+        public long id;
+        public String item;
+        public List<Line> lines;
+    }
+
+    /** The number may be null. */
+    public static class BoxedItem {
+        public Long id;
+        public String item;
+        public List<Line> lines;
+    }
+
     private static final ObjectMapper JSON = mapper();
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 
