@@ -1,6 +1,7 @@
 """What Spark writes by a schema Java, C++ and fastavro read, and so does Spark."""
 
 import datetime
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -114,6 +115,24 @@ def test_a_java_class_reads_what_spark_writes_by_its_schema(pulsar_in_spark, clu
     found = read_values(cluster.service_url, {topic: schema})[topic]
     assert [version for version, _ in found] == [0] * len(orders)
     assert texts([value for _, value in found]) == texts(orders)
+
+
+def test_a_class_with_required_fields_shares_a_topic(pulsar_in_spark, cluster, admin, topic):
+    """A copy of its topic has its own schema; one that is made of columns has none of its required fields."""
+    schema: JavaSchema = {"type": "AVRO", "class": ORDER}
+    own, copy = f"{topic}-own", f"{topic}-copy"
+    orders = [row for row in ORDERS if row is not None]
+    write_values(cluster.service_url, [JavaValues(topic, schema, orders)])
+    rows = pulsar_in_spark.read(topic, **TYPED)
+    pulsar_in_spark.write(rows, own, valueFormat="columns")
+    with pytest.raises(AssertionError, match="IncompatibleSchema"):
+        write_values(cluster.service_url, [JavaValues(own, schema, orders)])
+    given = json.dumps(definition_of(admin, topic))
+    pulsar_in_spark.write(rows, copy, valueFormat="columns", valueSchema=given)
+    write_values(cluster.service_url, [JavaValues(copy, schema, orders)])
+    found = read_values(cluster.service_url, {copy: schema})[copy]
+    assert {version for version, _ in found} == {0}
+    assert texts([value for _, value in found]) == texts(orders * 2)
 
 
 PRIMITIVES: dict[str, list[Any]] = {

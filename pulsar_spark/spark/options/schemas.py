@@ -66,9 +66,9 @@ VALUE_SCHEMA = SCHEMAS.add(
     "Avro schema, file, primitive",
     _definition,
     None,
-    "A schema of your own: Avro's JSON, a file on the driver, or for a primitive its name, such as `INT64`. "
-    "Source: the columns are those of this schema, to which values of the topic's versions are converted. "
-    "Sink: registered as it is if the topic has no schema; otherwise both must fit.",
+    "A schema of your own: Avro's JSON, a file on the driver, or a primitive's name, such as `INT64`. "
+    "Source: it gives the columns, and values of the topic's versions are converted to it. Sink: it is "
+    "registered if the topic has none; otherwise both must fit.",
 )
 KEY_SCHEMA = SCHEMAS.add(
     "keySchema",
