@@ -408,7 +408,7 @@ _SERVER_ERRORS = {
     18: _ServerError(
         "IncompatibleSchema",
         SchemaError,
-        "Compare it with the topic's schema (pulsar-admin schemas get) and the namespace's schema "
+        "Compare it with the topic's schema (pulsar_spark admin schemas TOPIC) and the namespace's schema "
         "compatibility strategy: most strategies require that types stay the same and that new fields have "
         "a default",
     ),

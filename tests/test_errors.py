@@ -293,7 +293,7 @@ def test_of_a_refused_schema_the_whole_reason_is_told_once():
         "Unable to read "
         'schema: { "type" : "record", "name" : "a.b.R" } using schema: "int" (ServerError 18)'
     )
-    assert "pulsar-admin schemas get" in str(error)
+    assert "pulsar_spark admin schemas" in str(error)
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.text())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
@@ -49,7 +50,9 @@ def add_command(commands: Any) -> None:
     stats = action("stats", "show statistics of a topic and its subscriptions", "topic", _stats)
     stats.add_argument("--partitions", action="store_true", help="also those of each partition")
     action("stats-internal", "show ledgers and cursors of a topic", "topic", _internal_stats)
-    action("schemas", "show all versions of a topic's schema", "topic", _schemas)
+    schemas = action("schemas", "show all versions of a topic's schema, or register one", "topic", _schemas)
+    schemas.add_argument("--register", metavar="FILE", type=Path, help="a file of an Avro schema")
+    schemas.add_argument("--type", choices=("AVRO", "JSON"), default="AVRO", help="with --register")
     action("subscriptions", "list the subscriptions of a topic", "topic", _subscriptions)
     unsubscribe = action("unsubscribe", "remove a subscription from a topic", "topic", _unsubscribe)
     unsubscribe.add_argument("subscription", metavar="SUBSCRIPTION")
@@ -174,7 +177,18 @@ def _statistics(admin: Admin, topic: TopicName, kind: str, query: str = "") -> A
 
 def _schemas(admin: Admin, given: argparse.Namespace) -> Any:
     topic = topic_of(given.topic).base
-    return admin.call("GET", "schemas", topic.tenant, topic.namespace, topic.local, "schemas")
+    place = "schemas", topic.tenant, topic.namespace, topic.local
+    if given.register is None:
+        return admin.call("GET", *place, "schemas")
+    try:
+        definition = given.register.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise OptionError(
+            f"--register cannot be read: {error}", advice="Name a file of Avro's JSON"
+        ) from None
+    body = {"type": given.type, "schema": definition, "properties": {}}
+    admin.call("POST", *place, "schema", body=body)
+    return _DONE
 
 
 def _subscriptions(admin: Admin, given: argparse.Namespace) -> list[str]:

@@ -75,6 +75,17 @@ def test_what_is_shown(admin, run):
     assert admin.bodies == []
 
 
+def test_a_schema_is_registered(admin, run, tmp_path):
+    path, request = tmp_path / "order.avsc", ("POST", "schemas/public/default/t/schema")
+    with pytest.raises(SystemExit):
+        run("schemas", "t", "--register", str(path))
+    path.write_text('"int"')
+    admin.others[request] = None
+    assert run("schemas", "t", "--register", str(path), "--type", "JSON") == "done\n"
+    assert last(admin) == request
+    assert admin.bodies[-1] == {"type": "JSON", "schema": '"int"', "properties": {}}
+
+
 def test_what_is_changed(admin, run):
     admin.others["GET", f"{AT}/partitions"] = {"partitions": 3}
     for arguments, request, body in (
