@@ -130,6 +130,13 @@ public class TypedPeer {
         public List<Line> lines;
     }
 
+    /** Times as plain numbers. */
+    public static class Times {
+        public long at;
+        public Long local;
+        public int day;
+    }
+
     private static final ObjectMapper JSON = mapper();
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 

@@ -17,7 +17,7 @@ from integration.helpers.java_values import (
     read_values,
     write_values,
 )
-from integration.helpers.payloads import avro_value, definition_of
+from integration.helpers.payloads import avro_value, definition_of, register
 from integration.helpers.typed_values import ORDER, ORDER_COLUMNS, ORDERS, at
 from integration.schemas.test_peers import TYPED, check, texts
 
@@ -133,6 +133,38 @@ def test_a_class_with_required_fields_shares_a_topic(pulsar_in_spark, cluster, a
     found = read_values(cluster.service_url, {copy: schema})[copy]
     assert {version for version, _ in found} == {0}
     assert texts([value for _, value in found]) == texts(orders * 2)
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("millis", 1), ("micros", 1000)])
+def test_a_java_class_of_numbers_reads_times(pulsar_in_spark, cluster, admin, topic, unit, factor):
+    """Java's client did not make the schema, so no class of times is behind it."""
+    kinds = {
+        "at": {"type": "long", "logicalType": f"timestamp-{unit}"},
+        "local": ["null", {"type": "long", "logicalType": f"local-timestamp-{unit}"}],
+        "day": {"type": "int", "logicalType": "date"},
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    register(
+        admin,
+        topic,
+        "JSON",
+        {"type": "record", "name": "Times", "namespace": "TypedPeer", "fields": fields},
+    )
+    rows = [
+        {"at": at("2023-11-14T22:13:20.123"), "local": None, "day": datetime.date(2023, 11, 14)},
+        {
+            "at": at("1969-12-31T23:59:59.999"),
+            "local": datetime.datetime(1970, 1, 1, 0, 0, 1),
+            "day": datetime.date(1969, 12, 31),
+        },
+    ]
+    columns = "at timestamp,local timestamp_ntz,day date"
+    pulsar_in_spark.write(frame(pulsar_in_spark, columns, rows), topic, valueFormat="columns")
+    check(pulsar_in_spark.read(topic, **TYPED), columns, rows)
+    assert in_java(cluster, topic, {"type": "JSON", "class": "TypedPeer$Times"}) == [
+        {"at": 1_700_000_000_123 * factor, "local": None, "day": 19675},
+        {"at": -factor, "local": 1000 * factor, "day": -1},
+    ]
 
 
 PRIMITIVES: dict[str, list[Any]] = {

@@ -20,6 +20,9 @@ nothing of each other:
     ==========================  ==================  ====================  ===============================
 
 So trees of JSON have more logical types: json, char, chars, number, time-millis, time-micros.
+
+Jackson reads numbers as seconds for most of Java's time classes, and no text for a long. So the form of a
+date or time is ``number``, unless Java's client made the schema.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroType,
     AvroUnion,
 )
+from pulsar_spark.values.time_units import time_kind
 
 # Classes without fields that Jackson writes as moments.
 _MOMENTS: Final = frozenset(
@@ -54,6 +58,8 @@ _MOMENTS: Final = frozenset(
 )
 _MOMENT: Final = AvroPrimitive("long", "timestamp-millis")
 _JSON: Final = AvroPrimitive("string", "json")
+# Java's client writes these properties into each schema that it makes.
+_JAVA_PROPERTIES: Final = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
 _PAIR: Final = "org.apache.avro.reflect.Pair"
 
 
@@ -64,7 +70,12 @@ def parse(schema: Schema) -> AvroType:
         SchemaError, UnsupportedError: as ``avro_types.parse``.
     """
     avro = avro_types.parse(schema)
-    return _Forms().of(avro) if schema.type is SchemaType.JSON else avro
+    return _Forms(has_classes=is_of_java(schema)).of(avro) if schema.type is SchemaType.JSON else avro
+
+
+def is_of_java(schema: Schema) -> bool:
+    """Whether Java's client made a schema, of a class."""
+    return any(name in schema.properties for name in _JAVA_PROPERTIES)
 
 
 def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
@@ -78,9 +89,14 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a tree; a type that is in it twice remains one object."""
+    """Converts a tree; a type that is in it twice remains one object.
 
-    def __init__(self) -> None:
+    Args:
+        has_classes: True if times are of Java's classes.
+    """
+
+    def __init__(self, *, has_classes: bool) -> None:
+        self._has_classes = has_classes
         self._known: dict[int, AvroType] = {}  # by id of the type that was changed
 
     def of(self, avro: AvroType) -> AvroType:
@@ -110,5 +126,7 @@ class _Forms:
         if avro.form == "decimal":
             return AvroPrimitive("string", "number", avro.precision, avro.scale)
         if isinstance(avro, AvroPrimitive) and avro.form:
-            return AvroPrimitive("string" if avro.form == "char" else avro.kind, avro.form)
+            avro = AvroPrimitive("string" if avro.form == "char" else avro.kind, avro.form)
+        if isinstance(avro, AvroPrimitive) and time_kind(avro) and not self._has_classes:
+            return replace(avro, form="number")
         return avro

@@ -42,7 +42,8 @@ class AvroPrimitive:
             a logical type that is read as the primitive. JSON has more: see ``json_types``.
         precision: precision of a decimal, 1 to 38.
         scale: scale of a decimal, 0 to precision.
-        form: char, decimal, time-millis or time-micros: the type that JSON has instead; empty: none.
+        form: char, decimal, time-millis or time-micros: the type that JSON has instead; empty: none. In
+            trees of JSON, number: a time that is written as a number.
     """
 
     kind: str

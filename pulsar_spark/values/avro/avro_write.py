@@ -97,14 +97,9 @@ def _scalar(found: ColumnFit) -> Write:
         return lambda column: [
             pieces.decimals(column_values.decimal_column(column, avro.precision, avro.scale))
         ]
-    if avro.logical.endswith("-millis"):
-        return lambda column: [pieces.varints(column_values.milliseconds(column, path))]
-    if avro.logical.endswith("-nanos"):
-        return lambda column: [pieces.varints(column_values.nanoseconds(column, path))]
-    if avro.form.startswith("time-"):
-        return lambda column: [pieces.varints(column_values.times_of_day(column, avro.form, path))]
     if avro.kind in ("int", "long"):
-        return lambda column: [pieces.varints(column_values.integers(column))]
+        logical = avro.logical or avro.form
+        return lambda column: [pieces.varints(column_values.whole_numbers(column, logical, path))]
     if avro.kind == "boolean":
         return lambda column: [pieces.fixed(column_values.integers(column.cast(pa.int8())).astype(np.uint8))]
     if avro.kind in ("float", "double"):

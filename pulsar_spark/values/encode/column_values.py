@@ -98,6 +98,15 @@ def integers(column: pa.Array) -> Ints:
     return _numbers(column).astype(np.int64, copy=False)
 
 
+def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
+    """Returns integers, or times in the unit of ``logical``; raises Misfit for a time that the unit lacks."""
+    if logical.startswith("time-"):
+        return times_of_day(column, logical, path)
+    if logical.endswith("-millis"):
+        return milliseconds(column, path)
+    return nanoseconds(column, path) if logical.endswith("-nanos") else integers(column)
+
+
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
     """Returns numbers since midnight, in the unit of ``logical``; raises Misfit beyond a day."""
     numbers = integers(column)

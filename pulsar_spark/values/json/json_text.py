@@ -1,9 +1,10 @@
 """Plain values of columns -> the text of JSON, without quotes around it; null is empty.
 
 Every text is one that Java's readers of Pulsar's JSON schemas accept for each type that such a field has
-there, and that none of them reads as another value. So times are ISO-8601 text, because a number would be
-seconds or milliseconds by the reader's type, and seconds before 1970 are read wrongly. Decimals are numbers
-with all their digits, binary is base64.
+there, and that none of them reads as another value. So times of Java's classes are ISO-8601 text, because a
+number would be seconds or milliseconds by the class, and seconds before 1970 are read wrongly. Other times
+are numbers of the schema's unit, which all clients read. Decimals are numbers with all their digits, binary
+is base64.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pulsar_spark.values.encode.column_values import (
     times_of_day,
     too_large,
     validity,
+    whole_numbers,
 )
 from pulsar_spark.values.encode.pieces import MAX_SIZE, Cells, Piece, Write, texts, to_binary
 from pulsar_spark.values.time_units import MICROS_OF_DAY
@@ -74,6 +76,13 @@ def string_text(strings: pa.StringArray) -> list[Piece]:
 def plain_text(column: pa.Array) -> list[Piece]:
     """Writes booleans, integers and decimals."""
     return [texts(column.cast(pa.string()).cast(pa.binary()))]
+
+
+def number_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
+    """Writes times as whole numbers; arguments and errors are those of ``whole_numbers``."""
+    has = validity(column)
+    numbers = whole_numbers(column, logical, path)
+    return plain_text(pa.array(numbers, mask=None if has is None else ~has))
 
 
 def _time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:

@@ -130,6 +130,8 @@ def _scalar(found: ColumnFit) -> tuple[Write, bytes]:
         return lambda column: json_text.base64_text(
             column_values.sized_column(column, avro.size, path)
         ), _QUOTE
+    if isinstance(avro, AvroPrimitive) and avro.form == "number":
+        return lambda column: json_text.number_text(column, avro.logical, path), b""
     if avro.logical == "date" or "timestamp" in avro.logical:
         make = json_text.date_text if avro.logical == "date" else json_text.timestamp_text
         return lambda column: make(column, path), _QUOTE

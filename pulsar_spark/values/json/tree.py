@@ -35,7 +35,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.avro.defaults import Constant, Defaults, has_null
 from pulsar_spark.values.avro.resolve import MAX_CONSTANTS, check_target, check_times, field_matches
 from pulsar_spark.values.json.connect import is_of_connect
-from pulsar_spark.values.json_types import is_pairs, parse
+from pulsar_spark.values.json_types import is_of_java, is_pairs, parse
 from pulsar_spark.values.time_units import MICROS, MILLIS, TimeUnit, unit_of
 from pulsar_spark.values.value_bounds import item_width, most_growth
 
@@ -249,8 +249,6 @@ def select(column: pa.Array, part: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(part, len(column), column.buffers()[:2], children=[items])
 
 
-# Java's client, whose bytes are always base64, writes these properties for each schema that it makes.
-_JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
 _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
@@ -267,7 +265,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
         UnsupportedError: as ``avro_types.parse``; or defaults are too large.
     """
     is_connect = is_of_connect(writer)
-    is_base64 = is_connect or any(name in writer.properties for name in _JAVA_PROPERTIES)
+    is_base64 = is_connect or is_of_java(writer)  # Java's bytes are always base64
     written = parse(writer) if writer != reader else None
     read = parse(reader)
     check_target(arrow_type(read), target)

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.schema import SchemaType
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
@@ -22,20 +21,21 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.json import json_write
 from tests.loops import for_each
+from tests.values.json_payloads import JAVA, json_schema
 from tests.values.random_avro import check_written, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
 LETTERS = "".join(map(chr, [*range(0x80), 0x80, 0x9F, 0xE9, 0x2028, 0x2029, 0xFFFF, 0x1F600]))
 
 
-def encoded(tree, rows):
-    return json_write.encoder(schema_of_tree(tree, SchemaType.JSON), rows.type).encode(rows).values
+def encoded(tree, rows, properties=None):
+    return json_write.encoder(json_schema(tree, properties or {}), rows.type).encode(rows).values
 
 
-def texts(kind, values, of=None):
+def texts(kind, values, of=None, properties=JAVA):
     """What is written of rows of one column ``a`` that is ``kind``."""
     rows = pa.StructArray.from_arrays([pa.array(values, of)], ["a"])
-    return [payload.decode() for payload in encoded(record(("a", kind)), rows).to_pylist()]
+    return [payload.decode() for payload in encoded(record(("a", kind)), rows, properties).to_pylist()]
 
 
 def unique(pairs):
@@ -66,10 +66,14 @@ def expected(value, avro):
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dt.datetime):
-        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
-        return text if value.tzinfo is None else f"{text}Z"
+        micros = (value.replace(tzinfo=None) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+        return (
+            micros // 1000
+            if avro.logical.endswith("millis")
+            else micros * (1000 if "nanos" in avro.logical else 1)
+        )
     if isinstance(value, dt.date):
-        return value.isoformat()
+        return (value - dt.date(1970, 1, 1)).days
     if isinstance(avro, AvroEnum | AvroFixed) or avro.kind != "float":
         return decimal.Decimal(repr(value)) if isinstance(value, float) else value
     return Float(value)
@@ -193,6 +197,24 @@ def test_times():
     local = {"type": "long", "logicalType": "local-timestamp-micros"}
     assert texts(local, [1], pa.timestamp("us")) == ['{"a":"1970-01-01T00:00:00.000001"}']
     assert texts({"type": "int", "logicalType": "date"}, [dt.date(2023, 1, 2)]) == ['{"a":"2023-01-02"}']
+
+
+def test_times_that_are_not_of_a_class_of_java_are_numbers_of_their_unit():
+    micros = [0, -1_000, 1_700_000_000_123_000, None]
+    for unit, factor in (("millis", 1), ("micros", 1000), ("nanos", 1_000_000)):
+        kind = {"type": "long", "logicalType": f"timestamp-{unit}"}
+        assert texts(["null", kind], micros, UTC_MICROS, {}) == [
+            '{"a":0}',
+            f'{{"a":-{factor}}}',
+            f'{{"a":{1_700_000_000_123 * factor}}}',
+            "{}",
+        ]
+    kind = {"type": "long", "logicalType": "timestamp-millis"}
+    with pytest.raises(SchemaError, match="row 1 of the batch, field 'a': a timestamp with microseconds"):
+        texts(kind, [0, 1], UTC_MICROS, {})
+    clocks = {"type": "array", "items": {"type": "int", "logicalType": "time-millis"}}
+    assert texts(clocks, [[0, 86_399_999]], pa.list_(pa.int32()), {}) == ['{"a":[0,86399999]}']
+    assert texts({"type": "int", "logicalType": "date"}, [dt.date(1969, 12, 31)], None, {}) == ['{"a":-1}']
 
 
 FIRST, LAST = -62135596800000000, 253402300799999999
