@@ -383,8 +383,8 @@ def _value(tree, value):
         _require((isinstance(value, str) and value not in NOT_FINITE) or type(value) is str)
         return _text(str(value))
     if kind == "boolean":
-        _require(isinstance(value, bool))
-        return value
+        _require(str(value).lower() in ("true", "false", "1", "0"))
+        return str(value).lower() in ("true", "1")
     if kind in ("bytes", "fixed"):
         _require(type(value) is str)
         try:

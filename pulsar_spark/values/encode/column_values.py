@@ -168,6 +168,22 @@ def map_keys(column: pa.Array, path: str) -> pa.StringArray:
     return string_column(column, path)
 
 
+def require_distinct(keys: pa.StringArray, starts: Ints, path: str) -> None:
+    """Raises Misfit for a key that its map has twice; ``starts``: first key of each map, and the end."""
+    sizes = np.diff(starts)
+    if len(keys) == 0 or sizes.max() < 2:
+        return
+    encoded = keys.dictionary_encode()
+    count = len(encoded.dictionary)
+    pairs = np.repeat(np.arange(len(sizes)), sizes) * count + encoded.indices.to_numpy()
+    is_dense = len(sizes) * count <= 8 * len(pairs)
+    distinct = np.count_nonzero(np.bincount(pairs)) if is_dense else len(np.unique(pairs))
+    if distinct < len(pairs):
+        is_first = np.zeros(len(pairs), np.bool_)
+        is_first[np.unique(pairs, return_index=True)[1]] = True
+        require(is_first, path, "a map with the same key twice")
+
+
 def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
     """Returns binary for a field of fixed size; raises Misfit for another size."""
     values = binary_column(column)

@@ -21,6 +21,7 @@ import pyarrow.json as pj
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
 from pulsar_spark.values.json.leaves import LeftError, column_of, leave_unless, plain_type
+from pulsar_spark.values.json.names import may_be_misnamed
 from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord, parts_of
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
@@ -112,10 +113,15 @@ class ArrowReader:
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
         some = values if len(rows) == len(values) else values.take(pa.array(rows))
         try:
-            return [(self._column(some), rows)]
+            column = self._column(some)
         except (pa.ArrowInvalid, LeftError):
             parts = [part for part in _cut(rows) if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
+        if self._form.has_unknown and isinstance(self._tree, JsonRecord):
+            is_left = may_be_misnamed(self._tree, some, column)
+            if is_left is not None:
+                return [(column.filter(pa.array(~is_left)), rows[~is_left])]
+        return [(column, rows)]
 
     def _column(self, values: pa.BinaryArray) -> pa.Array:
         lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8

@@ -267,11 +267,17 @@ def _map(found: ColumnFit) -> Write:
     assert value is not None
     writer = _writer(value)
 
-    def write_entry(entries: pa.StructArray) -> list[Piece]:
-        keys = json_text.string_text(column_values.map_keys(entries.field(0), found.path))
-        return [*keys, *_values(writer, entries.field(1), b'":')]
+    def write(column: pa.MapArray) -> list[Piece]:
+        _, starts = pieces.items_of(column)
 
-    return lambda column: _items(column, b"{}", _QUOTE, write_entry)
+        def write_entry(entries: pa.StructArray) -> list[Piece]:
+            keys = column_values.map_keys(entries.field(0), found.path)
+            column_values.require_distinct(keys, starts, found.path)
+            return [*json_text.string_text(keys), *_values(writer, entries.field(1), b'":')]
+
+        return _items(column, b"{}", _QUOTE, write_entry)
+
+    return write
 
 
 def _items(

@@ -27,6 +27,7 @@ from pulsar_spark.values.time_units import MICROS_OF_DAY
 # Not JSON, but Python's client writes these words.
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _MAX_EXPONENT: Final = 10  # maximum digits of an exponent that is computed
 _EPOCH: Final = date(1970, 1, 1)
 _DIGITS_OF_INT64: Final = 19
@@ -63,9 +64,10 @@ def shown(value: Any) -> str:
 
 
 def _boolean(_leaf: JsonLeaf, value: Any) -> bool:
-    if value not in (True, False, "true", "false"):
-        raise BadJsonError("expected true or false, but found text")
-    return value in (True, "true")
+    found = _BOOLEANS.get(str(value).lower())
+    if found is None:
+        raise BadJsonError(f"expected true or false, but found {shown(value)}")
+    return found
 
 
 def _whole(leaf: JsonLeaf, value: Any) -> int:
@@ -296,7 +298,7 @@ class LeafForm(NamedTuple):
 _NUMBERS: Final = frozenset((str, int, bytes))
 FORMS: Final = {
     JsonKind.NULL: LeafForm(frozenset(), "null", lambda _, value: value),
-    JsonKind.BOOLEAN: LeafForm(frozenset((bool, str)), "true or false", _boolean),
+    JsonKind.BOOLEAN: LeafForm(frozenset((bool, str, int)), "true or false", _boolean),
     JsonKind.INTEGER: LeafForm(_NUMBERS, "a whole number", _whole),
     JsonKind.FLOAT: LeafForm(_NUMBERS, "a number", _float),
     JsonKind.TEXT: LeafForm(_NUMBERS, "text", _text),

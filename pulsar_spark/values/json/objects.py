@@ -3,7 +3,7 @@
     ===============  ==================================================================================
     column           JSON that is read as it; null is always null
     ===============  ==================================================================================
-    boolean          ``true``, ``false``, or text that is one
+    boolean          ``true``, ``false``, 1, 0, or text that is one, in upper or lower case
     int, bigint      a number without a rest (5, 5.0, 5e2) in the type's range, or text that is one
     float, double    a number in the type's range, ``NaN``, ``Infinity``, ``-Infinity``, or text that is one
     string           text; or a number, as it is written (an enum of Python's client may be one)
@@ -51,6 +51,7 @@ from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json.budget import JsonBudget
 from pulsar_spark.values.json.connect import pairs_of
 from pulsar_spark.values.json.leaves import FORMS, BadJsonError, LeftError, made_column, shown, usual_column
+from pulsar_spark.values.json.names import misnamed
 from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -160,6 +161,9 @@ class _Columns:
     def finish(self, node: JsonNode, values: list[Any]) -> DecodedValues:
         """Returns the column, with null for bad payloads."""
         column = self.read(node, values, self._payload_of)
+        if isinstance(node, JsonRecord):
+            bad = misnamed(node, values, column)
+            self._fail(self._payload_of, list(bad), bad.__getitem__)
         is_bad = self.is_bad | self._budget.is_spent
         if not is_bad.any():
             return DecodedValues(column)

@@ -128,6 +128,16 @@ def test_nulls_of_items_are_written():
     ]
 
 
+@pytest.mark.parametrize("fill", [0, 500])
+def test_a_map_with_a_key_twice_is_refused(fill):
+    kind = pa.map_(pa.string(), pa.int32())
+    rows = [[("k", 1), ("j", 1)], [], [("k", 1)], *([(f"n{each}", each)] for each in range(fill))]
+    avro = {"type": "map", "values": "int"}
+    assert texts(avro, rows, kind)[:3] == ['{"a":{"k":1,"j":1}}', '{"a":{}}', '{"a":{"k":1}}']
+    with pytest.raises(SchemaError, match=f"row {fill + 3} of the batch, field 'a': a map with the same key"):
+        texts(avro, [*rows, [("j", 1), ("k", 2), ("j", 3)]], kind)
+
+
 def test_defaults_of_fields_without_a_column_are_written():
     nullable = ["null", "int"]
     tree = record(("z", nullable), ("gone", "string", 'x"'), ("null", nullable, None), ("a", nullable))

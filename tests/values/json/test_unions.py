@@ -52,7 +52,9 @@ def as_first(kind, value):
     elif name == "string":
         return value if isinstance(value, str) else str(value) if type(value) is int else NONE
     else:
-        return value if type(value) is {"int": int, "boolean": bool}[name] else NONE
+        if name == "boolean":
+            return bool(value) if isinstance(value, int) and value in (0, 1) else NONE
+        return value if type(value) is int else NONE
     return NONE if NONE in found.values() else found
 
 

@@ -1,0 +1,68 @@
+"""Payloads none of whose names is the schema's, but for upper and lower case: they would be rows of nulls."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.values.json.tree import JsonRecord
+
+_MAX_NAMES: Final = 100  # maximum names of a pattern
+_SHOWN: Final = 100
+
+
+def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dict[int, str]:
+    """Returns the reason for each parsed value that is misnamed, by its row in the value's column."""
+    rows = _without_values(column)
+    if not len(rows):
+        return {}
+    keys = {member.key for member in node.members}
+    similar = {key.lower(): key for key in keys}
+    found = {}
+    for row in rows.tolist():
+        if type(values[row]) is dict and keys.isdisjoint(values[row]):
+            for name in values[row]:
+                key = similar.get(name.lower())
+                if key is not None:
+                    found[row] = f"the schema has {key[:_SHOWN]!a}, but not {name[:_SHOWN]!a}"
+                    break
+    return found
+
+
+def may_be_misnamed(node: JsonRecord, payloads: pa.BinaryArray, column: pa.StructArray) -> Flags | None:
+    """Returns flags of the payloads that may be misnamed, bool[n]; None: no payload is.
+
+    Args:
+        node: record with at least one member.
+        payloads: payloads in UTF-8, n.
+        column: their column.
+    """
+    rows = _without_values(column)
+    if not len(rows):
+        return None
+    flags = np.zeros(len(payloads), np.bool_)
+    flags[rows] = True
+    if len(node.members) <= _MAX_NAMES:
+        names = "|".join(re.escape(member.key) for member in node.members)
+        texts = payloads.take(pa.array(rows)).cast(pa.string())
+        is_similar = pc.match_substring_regex(texts, f'"({names})"', ignore_case=True)
+        # A payload with a field of the schema has null there.
+        has_null = pc.match_substring_regex(texts, rf'"({names})"\s*:\s*null')
+        flags[rows] = pc.and_not(is_similar, has_null).to_numpy(zero_copy_only=False)
+    return flags if flags.any() else None
+
+
+def _without_values(column: pa.StructArray) -> Ints:
+    """Returns the rows of structs whose fields are all null, ascending."""
+    found = column.is_valid().to_numpy(zero_copy_only=False)
+    for number in range(column.type.num_fields):
+        child = column.field(number)
+        if not child.null_count:
+            return np.zeros(0, np.int64)
+        found = found & child.is_null().to_numpy(zero_copy_only=False)
+    return np.flatnonzero(found)
