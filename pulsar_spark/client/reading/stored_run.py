@@ -273,8 +273,7 @@ class _RunReader:
         def take(entries: Entries) -> bool:
             own = self._origins.own(entries)
             known.add(own)
-            if self._is_look:
-                known.copied_from |= _copied_from(entries, self._run, self._topic)
+            known.copied_from |= _copied_from(entries, self._run, self._topic)
             return self._search.take(own)
 
         return search_back(
@@ -392,12 +391,13 @@ def _copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]
     Replication does not keep origins, but producer names and sequence ids.
     """
     found = set()
-    for row in np.flatnonzero(entries.copied).tolist():
+    names, query = entries.texts(EntryField.PRODUCER_NAME), run.name.rpartition("-")[0].encode() + b"-"
+    is_of_query = pc.starts_with(names, query).fill_null(False).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(entries.copied & is_of_query).tolist():
         metadata = entries.one(row).metadata
         name = str(metadata.producer_name, errors="replace")
         last = metadata.sequence_id + max(1, int(entries.messages[row])) - 1
-        is_of_query = name.rpartition("-")[0] == run.name.rpartition("-")[0]
-        if is_of_query and last in TaskIds(run.secret, name, str(topic)).own(run.origin.batch):
+        if last in TaskIds(run.secret, name, str(topic)).own(run.origin.batch):
             found.add(str(metadata.replicated_from, errors="replace"))
     return found
 

@@ -126,6 +126,22 @@ def test_copies_of_the_micro_batch_are_read_and_told(broker, client, topic, give
         assert found.is_replay == (count is not None)
 
 
+def test_copies_that_another_task_of_the_process_has_read_count(broker, client, topic):
+    """Task 1 was run here before they came, so it searches for its own entries."""
+    name, other = NAME, f"{NAME.rpartition('-')[0]}-1"
+    task = DedupTask(client, other, Origin(6, 1, 0), SECRET, required=False, may_be_replay=False)
+    with TopicWriter(client, TOPIC, producing(), dedup=task) as writer:
+        writer.send(columns([b"of task 1"]))
+        writer.flush()
+    first = TaskIds(SECRET, name, str(TOPIC)).first(6)
+    copied = batch_section([b"a", b"b"], producer_name=name, replicated_from=b"a", sequence_id=first)
+    broker.publish(TOPIC, copied)
+    found, rows = read_of(client, RunToFind(Origin(6, 1, 0, run=1), SECRET, other, topic.stored_ids[other]))
+    assert rows == 1
+    found, rows = read(client, topic)
+    assert (rows, list(found.copied_from)) == (2, ["a"])
+
+
 @pytest.mark.parametrize("properties", [{}, {"a": "1", "b": "2"}])
 def test_the_property_of_a_replicator_is_no_difference(broker, client, topic, properties):
     """It adds one to each entry that is no batch."""
