@@ -12,6 +12,7 @@ from typing import Any, Final
 from pulsar_spark.schema import Schema
 
 _MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take time by the square
+_MAX_SCALE: Final = 1_000_000  # larger ones are beyond Python's decimals
 
 
 def is_of_connect(schema: Schema) -> bool:
@@ -22,13 +23,13 @@ def is_of_connect(schema: Schema) -> bool:
 def number_of(text: str, scale: int) -> str | None:
     """Returns the number that base64 of an integer stands for, of whose digits ``scale`` are a fraction.
 
-    None: the text is not base64 of 1 to 1,000 bytes.
+    None: the text is not base64 of 1 to 1,000 bytes, or the scale is above 1,000,000.
     """
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
         return None
-    if not 0 < len(data) <= _MAX_BYTES:
+    if not 0 < len(data) <= _MAX_BYTES or scale > _MAX_SCALE:
         return None
     sign, digits, _ = Decimal(int.from_bytes(data, "big", signed=True)).as_tuple()
     return str(Decimal((sign, digits, -scale)))

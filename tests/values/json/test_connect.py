@@ -62,6 +62,12 @@ def test_other_text_is_no_decimal_of_connect(precision, text):
     assert read(decimal(precision), text) == "field 'f': expected base64 of a decimal, but found text"
 
 
+@pytest.mark.parametrize("scale", [10**7, 9 * 10**18, 10**30])
+def test_a_scale_beyond_python_s_decimals_is_a_bad_row(scale):
+    """It is of the writer's version, which any producer may register."""
+    assert "expected base64" in read(decimal(64), '"AQ=="', writer=decimal(scale, scale))
+
+
 def test_a_decimal_has_the_scale_of_its_writer():
     assert read(decimal(10, 4), '"MDAw"', writer=decimal(10)) == Decimal("31580.6400")
     assert "more digits" in read(decimal(5), '"f////w=="')
