@@ -242,6 +242,16 @@ def test_fields_that_are_found_one_by_one_count():
     assert decoded(decoder, [value.SerializeToString()], 10)[1].refused.all()
 
 
+def test_packed_items_that_become_json_count():
+    made = file("message A\nrepeated A a = 1\nrepeated float n = 2")
+    value, decoder = message_class(made, "p.A"), decoder_of(schema(made, "p.A"))
+    numbers = value(n=[1.5] * 1000)
+    assert work_of(decoder, numbers.SerializeToString()) == 0
+    assert work_of(decoder, value(a=[numbers]).SerializeToString()) == pytest.approx(
+        1000 * (1.6 - 4 / 5), abs=2
+    )
+
+
 def test_a_repeated_payload_of_protobuf_costs_each_time_and_is_counted_once(monkeypatch):
     of, make = COUNTED["PROTOBUF_NATIVE"]
     decoder, value = decoder_of(of), make(300, 20, 20)

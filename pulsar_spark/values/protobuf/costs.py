@@ -41,7 +41,8 @@ _HEADER = 40  # bytes of a message or of an array, beside its fields or items
 _JSON_ITEM = 300  # bytes of an item while its JSON is written, beside its name
 _NOT_PACKED = (_F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
 COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and on their way to columns
-# Units of work of a message in a repeated field, of any field on the wire, and of a packed item.
+# Units of work of a message in a repeated field, of any field on the wire, and of an item that is packed. If
+# that becomes JSON, it is as much work as a message.
 MESSAGE_WORK = 1.6
 _FIELD_WORK = 0.45
 _PACKED_WORK = 0.125
@@ -123,7 +124,7 @@ def counted_json(
             if defined.type_name in found:
                 inner = found[defined.type_name]
                 width += _message_size(_message_named(defined.type_name, file))
-            fields[defined.number] = CountedField(width, inner, packed, packed is None)
+            fields[defined.number] = CountedField(width, inner, packed, has_messages=True)
     return found
 
 
@@ -220,7 +221,7 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                     if size:
                         packed = _packed(payload[at : at + size], field.packed)
                         left -= field.width * packed + _HEADER
-                        work -= packed * _PACKED_WORK
+                        work -= packed * (MESSAGE_WORK if field.has_messages else _PACKED_WORK)
                         at += size
                 else:
                     left -= field.width
@@ -256,9 +257,14 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
 
 def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """Returns the bytes in each payload that may begin a message in a repeated field, int64[n]."""
+    """Returns the bytes in each payload that may be as much work as a message, int64[n].
+
+    They begin a message in a repeated field. If packed items become JSON, each byte may be one.
+    """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):
+        if field.has_messages and field.packed is not None:
+            begins[:] = True
         for tag in (number << 3 | _BYTES, number << 3 | _START) if field.has_messages else ():
             begins[tag if tag < 0x80 else tag & 0x7F | 0x80] = True
     return count_bytes(values, begins)
