@@ -114,7 +114,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             f"values of schema type {schema.type.name} cannot be written",
             advice="Encode them in the query and write with valueFormat=raw",
         )
-    if _is_root(schema, source):
+    if is_root(schema, source):
         return RootEncoder(TombstoneEncoder(make(schema, source[0].type)))
     made = make(schema, source)
     is_record = isinstance(source, pa.StructType) and schema.type is not SchemaType.KEY_VALUE
@@ -140,7 +140,7 @@ def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
     return target
 
 
-def _is_root(schema: Schema, source: pa.DataType) -> bool:
+def is_root(schema: Schema, source: pa.DataType) -> bool:
     """Whether a column ``value`` is the whole of each value, because the schema's values are no structs."""
     if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or not pa.types.is_struct(source):
         return False

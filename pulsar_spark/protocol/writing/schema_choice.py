@@ -152,8 +152,11 @@ def _sample(schema: Schema, kind: pa.DataType) -> object:
     if schema.type is SchemaType.KEY_VALUE:
         parts = zip(kind, key_value.parts_of(schema)[:2], strict=True)
         return {field.name: _sample(part, field.type) for field, part in parts}
-    is_record = schema.type in _RECORDS.values()
-    return sample_of(kind, fit(json_types.parse(schema), kind) if is_record else None)
+    if schema.type not in _RECORDS.values():
+        return sample_of(kind)
+    if formats.is_root(schema, kind):
+        return {kind[0].name: sample_of(kind[0].type, fit(json_types.parse(schema), kind[0].type))}
+    return sample_of(kind, fit(json_types.parse(schema), kind))
 
 
 def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> SchemaChoice:
@@ -233,7 +236,8 @@ def _fitting(part: PartType, given: Schema) -> Schema:
 
 def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: bool) -> SchemaChoice:
     is_primitive = part.kind is PartKind.PRIMITIVE
-    wanted = primitives.KINDS if is_primitive else list(_RECORDS.values())
+    # A column of a plain type may also be the whole value of a schema that is not a record.
+    wanted = [*_RECORDS.values(), *(primitives.KINDS if is_primitive else ())]
     _require_type(existing, wanted, what, f"rows are {'primitive values' if is_primitive else 'records'}")
     given = part.given
     if given is not None and not is_primitive:

@@ -206,8 +206,9 @@ def _value_part(fields: Sequence[StructField], options: SinkValues) -> PartColum
     given = options.value_schema
     if options.kind is PartKind.PRIMITIVE:
         one = _only(fields, "a primitive is one column")
-        if isinstance(one.dataType, BinaryType) and not options.key_columns:
-            what = f"column {one.name} is binary, for which there is no schema"
+        is_bytes = isinstance(one.dataType, BinaryType) or (given is not None and not given.type)
+        if is_bytes and not options.key_columns:
+            what = f"column {one.name} is written as binary, for which there is no schema"
             raise OptionError(what, advice="Set valueFormat=raw")
         return _primitive_part(one, given)
     is_struct = options.format is ValueFormat.STRUCT

@@ -119,7 +119,7 @@ MISFITS = {
     "a schema that is no record": (Schema(SchemaType.AVRO, b'"int"'), AB, "."),
     "no Avro": (Schema(SchemaType.AVRO, b"{"), AB, "the topic's schema is not JSON"),
     "a primitive": (Schema(SchemaType.STRING), AB, "the topic's schema is STRING, but rows are records"),
-    "no primitive": (record(), RowType(primitive(INT)), "is AVRO, but rows are primitive values"),
+    "no primitive": (record(), RowType(primitive(INT)), "is int, but the topic has record"),
     "a primitive of another type": (
         Schema(SchemaType.STRING),
         RowType(primitive(INT)),
@@ -392,8 +392,19 @@ def test_each_part_keeps_its_own_schema_and_may_get_fields(is_separated):
     more_keys = RowType(avro(n=INT), avro(k=INT, l=TEXT))
     new = parts_of(choose_schema(existing, more_keys, may_register=True).schema)
     assert (names(new.key), new.value.data) == (["k", "l"], value.data)
-    with pytest.raises(SchemaError, match="the key of the topic's schema is AVRO, but rows are primitive"):
+    with pytest.raises(SchemaError, match="is int, but the topic has record"):
         choose_schema(existing, RowType(avro(n=INT), primitive(INT)), may_register=True)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_values_and_keys_of_a_given_schema_that_is_no_record(kind):
+    """It is registered once, and the next micro-batch writes by it."""
+    given, arrow = Schema(kind, b'"long"'), pa.int64()
+    value = replace(avro(value=arrow), kind=PartKind(kind.name.lower()), given=given)
+    for rows in (RowType(value), RowType(avro(n=INT), replace(primitive(arrow), given=given))):
+        registered = choose_schema(None, rows, may_register=True)
+        assert registered.is_new
+        assert choose_schema(registered.schema, rows, may_register=False) == (registered.schema, False)
 
 
 def test_rows_as_encoders_take_them():

@@ -182,7 +182,7 @@ TWICE = StructType().add("x", INT).add("x", INT)
             struct(a=BINARY),
             PRIMITIVE,
             (),
-            "column a is binary, for which there is no schema. Set valueFormat=raw",
+            "column a is written as binary, for which there is no schema. Set valueFormat=raw",
         ),
         (
             struct(k=ArrayType(INT), a=INT),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -173,6 +174,13 @@ def test_the_driver_chooses_for_the_topic_of_the_option(asked):
     }
     pinned_schemas(*sink(ROWS, **given, **keys))
     assert asked[-1][-1] == {"may_register": False, "is_encrypted": True}
+
+
+def test_bytes_are_no_schema_of_a_topic():
+    options, _ = sink(ROWS, topic="t", valueFormat="columns", schemaType="primitive")
+    values = replace(options.values, value_schema=Schema(SchemaType.NONE))
+    with pytest.raises(OptionError, match="column a is written as binary, for which"):
+        message_shape(StructType().add("a", StringType()), T, values=values)
 
 
 def test_nobody_is_asked_where_there_is_no_topic_or_no_schema(asked):
