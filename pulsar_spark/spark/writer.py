@@ -43,13 +43,14 @@ class PulsarWriter(DataSourceArrowWriter):
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
         set_up_logs(options.log_level)
         warn_of_login(options.client, options.transaction_log_key)
+        latest = None
         if options.values.format is not ValueFormat.RAW:
             with impatient_client(options.client) as client:
-                options = with_schemas(options, client)
+                options, latest = with_schemas(options, client)
         self._options = options
         self._shape = _shape(schema, options)
         check_reachable(options.client)
-        self._schemas = pinned_schemas(options, self._shape)
+        self._schemas = pinned_schemas(options, self._shape, latest)
         self._writes = read_write_numbers()
 
     @short_errors
@@ -77,11 +78,12 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)
         warn_of_login(options.client, options.transaction_log_key)
+        latest = None
         if options.values.format is not ValueFormat.RAW:
-            options = with_schemas(options, shared_client(options.client))
+            options, latest = with_schemas(options, shared_client(options.client))
         self._options = options
         self._shape = _shape(schema, options)
-        self._schemas = pinned_schemas(options, self._shape)
+        self._schemas = pinned_schemas(options, self._shape, latest)
         self._writes = read_write_numbers()
 
     @short_errors

@@ -98,21 +98,21 @@ def test_the_driver_pins_the_schemas_that_tasks_write_by(calls, monkeypatch):
     """Before any row; a batch writer has then found that there is a broker."""
     schemas = {TopicName.parse("a/b/t"): VersionedSchema(3, Schema(SchemaType.STRING))}
 
-    def pinned(options, shape):
-        calls.append(("pin", shape.value.type.value.kind))
+    def pinned(options, shape, latest):
+        calls.append(("pin", shape.value.type.value.kind, latest))
         return schemas
 
-    monkeypatch.setattr(writer, "with_schemas", lambda options, client: options)
+    monkeypatch.setattr(writer, "with_schemas", lambda options, client: (options, "latest"))
     monkeypatch.setattr(writer, "pinned_schemas", pinned)
     options = parse_sink(GIVEN | {"valueFormat": "columns", "schemaType": "primitive"})
     made = PulsarWriter(options, VALUE, overwrite=False)
-    assert calls == [("check",), ("pin", PartKind.PRIMITIVE)]
+    assert calls == [("check",), ("pin", PartKind.PRIMITIVE, "latest")]
     made.write(iter([]))
     assert calls[-1][2] == schemas
     calls.clear()
     run_as(monkeypatch, of_micro_batch(7))
     streaming = PulsarStreamWriter(options, VALUE)
-    assert calls == [("pin", PartKind.PRIMITIVE)]
+    assert calls == [("pin", PartKind.PRIMITIVE, "latest")]
     streaming.write(iter([]))
     assert calls[-1][2] == schemas
 
@@ -123,10 +123,10 @@ def test_the_format_of_the_topic_is_known_before_the_rows_are_looked_at(calls, m
 
     def found(given, client):
         calls.append(("kind", given.values.kind, client.options.operation_timeout))
-        return parse_sink(GIVEN | {"valueFormat": "columns", "schemaType": "primitive"})
+        return parse_sink(GIVEN | {"valueFormat": "columns", "schemaType": "primitive"}), None
 
     monkeypatch.setattr(writer, "with_schemas", found)
-    monkeypatch.setattr(writer, "pinned_schemas", lambda options, shape: calls.append(shape.value.type))
+    monkeypatch.setattr(writer, "pinned_schemas", lambda options, shape, _: calls.append(shape.value.type))
     text = RowType(PartType(PartKind.PRIMITIVE, pa.string()))
     PulsarWriter(options, VALUE, overwrite=False)
     assert calls == [("kind", PartKind.AVRO, 4.0), ("check",), text]

@@ -30,12 +30,18 @@ _log = logging.getLogger(__name__)
 
 
 def schema_of_rows(
-    client: Client, topic: TopicName, rows: RowType, *, may_register: bool, is_encrypted: bool = False
+    client: Client,
+    topic: TopicName,
+    rows: RowType,
+    latest: VersionedSchema | None,
+    *,
+    may_register: bool,
+    is_encrypted: bool = False,
 ) -> VersionedSchema:
     """Chooses the schema of rows by :func:`choose_schema`, and registers a new one.
 
-    Parallel registrations do not fail: after a refusal the schema is chosen again, by the topic's schema
-    then.
+    ``latest``: the topic's latest schema; None: it has none. Parallel registrations do not fail: after a
+    refusal the schema is chosen again, by the topic's schema then.
 
     Raises:
         SchemaError: rows do not fit the topic's schema, or the broker refused a new one. The text names the
@@ -43,7 +49,6 @@ def schema_of_rows(
         UnsupportedError: values of the topic's schema are not written, or a column's type is in no schema.
         BrokerError: the topic cannot be reached within the operation timeout.
     """
-    latest = client.schemas.latest(topic)
     choices = 0
     while True:
         try:

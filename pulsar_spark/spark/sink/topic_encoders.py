@@ -125,7 +125,11 @@ def topic_encoders(
     if isinstance(shape.value, str):
         return None
     rows = shape.value.type
-    return TopicEncoders(rows, pinned, lambda topic: _choose(client, options, rows, topic))
+
+    def choose(topic: TopicName) -> VersionedSchema:
+        return _choose(client, options, rows, topic, client.schemas.latest(topic))
+
+    return TopicEncoders(rows, pinned, choose)
 
 
 def warn_of_bytes(client: Client, topic: TopicName) -> None:
@@ -150,10 +154,11 @@ def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | 
     return None if latest is None else latest.schema.type
 
 
-def with_schemas(options: SinkOptions, client: Client) -> SinkOptions:
+def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, VersionedSchema | None]:
     """Returns the options with the encoding and keys of the topic's schema, and with the user's schemas.
 
-    If rows name their topics, or the topic has no schema, the options decide the encoding.
+    Also returns the topic's latest schema, for :func:`pinned_schemas`; None: it has none. If rows name their
+    topics, or the topic has no schema, the options decide the encoding.
 
     Raises:
         OptionError: the user's schema is invalid, or has no effect.
@@ -179,10 +184,12 @@ def with_schemas(options: SinkOptions, client: Client) -> SinkOptions:
         is_name = isinstance(options.key_schema, str) and options.key_schema[:1] not in '{["'
         key = given_schema("keySchema", options.key_schema, None if is_name else record or SchemaType.AVRO)
         values = replace(values, key_schema=key)
-    return replace(options, values=values)
+    return replace(options, values=values), latest
 
 
-def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName, VersionedSchema]:
+def pinned_schemas(
+    options: SinkOptions, shape: MessageShape, latest: VersionedSchema | None
+) -> dict[TopicName, VersionedSchema]:
     """Chooses on the driver the schema of the topic that the option names, and registers it if it is new.
 
     Returns no schema if rows name their topics or have none. Raises the errors of :func:`schema_of_rows`.
@@ -190,9 +197,11 @@ def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName,
     if options.topic is None or isinstance(shape.value, str):
         return {}
     client = shared_client(options.client)
-    return {options.topic: _choose(client, options, shape.value.type, options.topic)}
+    return {options.topic: _choose(client, options, shape.value.type, options.topic, latest)}
 
 
-def _choose(client: Client, options: SinkOptions, rows: RowType, topic: TopicName) -> VersionedSchema:
+def _choose(
+    client: Client, options: SinkOptions, rows: RowType, topic: TopicName, latest: VersionedSchema | None
+) -> VersionedSchema:
     may_register, is_encrypted = options.values.may_register, options.encryption is not None
-    return schema_of_rows(client, topic, rows, may_register=may_register, is_encrypted=is_encrypted)
+    return schema_of_rows(client, topic, rows, latest, may_register=may_register, is_encrypted=is_encrypted)

@@ -33,7 +33,8 @@ def schema(*names: str) -> Schema:
 
 
 def chosen(client: Client, of: RowType, **more: bool) -> VersionedSchema:
-    return schema_of_rows(client, TOPIC, of, **{"may_register": True, **more})
+    latest = client.schemas.latest(TOPIC)
+    return schema_of_rows(client, TOPIC, of, latest, **{"may_register": True, **more})
 
 
 def names(versioned: VersionedSchema) -> list[str]:

@@ -204,7 +204,7 @@ def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
     asked = []
     given, texts = (VersionedSchema(0, Schema(kind)) for kind in (SchemaType.NONE, SchemaType.STRING))
 
-    def choose(client, topic, rows, **more):
+    def choose(client, topic, rows, latest, **more):
         asked.append(topic)
         return texts
 

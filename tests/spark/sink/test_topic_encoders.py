@@ -146,8 +146,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What is asked of the client, whose name is the service URL."""
     asked: list[tuple[Any, ...]] = []
 
-    def schema_of_rows(client: object, topic: TopicName, rows: RowType, **more: bool) -> VersionedSchema:
-        asked.append((client, topic, rows, more))
+    def schema_of_rows(
+        client: object, topic: TopicName, rows: RowType, latest: VersionedSchema | None, **more: bool
+    ) -> VersionedSchema:
+        asked.append((client, topic, rows, latest, more))
         return INT
 
     monkeypatch.setattr(topic_encoders, "shared_client", lambda options: options.service_url)
@@ -162,9 +164,9 @@ def sink(schema: StructType, **given: str) -> tuple[SinkOptions, MessageShape]:
 
 def test_the_driver_chooses_for_the_topic_of_the_option(asked):
     options, shape = sink(ROWS, topic="t", valueFormat="columns", schemaType="primitive")
-    assert pinned_schemas(options, shape) == {T: INT}
+    assert pinned_schemas(options, shape, LONG) == {T: INT}
     expected = {"may_register": True, "is_encrypted": False}
-    assert asked == [("pulsar://localhost:6650", T, NUMBERS, expected)]
+    assert asked == [("pulsar://localhost:6650", T, NUMBERS, LONG, expected)]
     keys = {"pulsar.producer.encryptionKeys": "a", "pulsar.producer.cryptoKeyReader": "/keys"}
     given = {
         "topic": "t",
@@ -172,7 +174,7 @@ def test_the_driver_chooses_for_the_topic_of_the_option(asked):
         "schemaType": "primitive",
         "schemaRegistration": "existing",
     }
-    pinned_schemas(*sink(ROWS, **given, **keys))
+    pinned_schemas(*sink(ROWS, **given, **keys), None)
     assert asked[-1][-1] == {"may_register": False, "is_encrypted": True}
 
 
@@ -185,9 +187,9 @@ def test_bytes_are_no_schema_of_a_topic():
 
 def test_nobody_is_asked_where_there_is_no_topic_or_no_schema(asked):
     named = StructType().add("n", IntegerType()).add("__topic", StringType())
-    assert pinned_schemas(*sink(named, valueFormat="columns")) == {}
+    assert pinned_schemas(*sink(named, valueFormat="columns"), None) == {}
     raw = StructType().add("value", StringType())
-    assert pinned_schemas(*sink(raw, topic="t")) == {}
+    assert pinned_schemas(*sink(raw, topic="t"), None) == {}
     options, shape = sink(raw, topic="t")
     client: Any = "client"
     assert topic_encoders.topic_encoders(client, options, shape, {}) is None
@@ -197,11 +199,13 @@ def test_nobody_is_asked_where_there_is_no_topic_or_no_schema(asked):
 def test_a_task_chooses_for_the_topics_of_its_rows(asked):
     named = StructType().add("n", IntegerType()).add("__topic", StringType())
     options, shape = sink(named, valueFormat="columns", schemaType="primitive", schemaRegistration="existing")
-    client: Any = "client"
+    client: Any = type("Client", (), {})()
+    client.schemas = client
+    client.latest = lambda topic: TEXT
     encoders = topic_encoders.topic_encoders(client, options, shape, {T: LONG})
     assert encoders is not None
     assert (encoders.schema(T), encoders.schema(U)) == (LONG, INT)
-    assert asked == [("client", U, NUMBERS, {"may_register": False, "is_encrypted": False})]
+    assert asked == [(client, U, NUMBERS, TEXT, {"may_register": False, "is_encrypted": False})]
 
 
 # ---- rows are written as the source reads the topic
@@ -217,7 +221,7 @@ def values_for(schema: Schema | None, **options: str) -> SinkValues:
     client: Any = type("Client", (), {})()
     client.schemas = client
     client.latest = lambda topic: None if schema is None else VersionedSchema(0, schema)
-    return with_schemas(options_of(**{"topic": "t", "valueFormat": "columns", **options}), client).values
+    return with_schemas(options_of(**{"topic": "t", "valueFormat": "columns", **options}), client)[0].values
 
 
 def test_the_encoding_is_that_of_the_topic_s_schema():
@@ -226,6 +230,18 @@ def test_the_encoding_is_that_of_the_topic_s_schema():
     assert not values_for(AVRO, schemaRegistration="existing").may_register
     for kind in PartKind:
         assert values_for(None, schemaType=kind.value) == SinkValues(COLUMNS, kind)
+
+
+def test_the_driver_requests_the_schema_of_the_topic_once(monkeypatch):
+    asked: list[TopicName] = []
+    client: Any = type("Client", (), {})()
+    client.schemas = client
+    client.latest = lambda topic: asked.append(topic) or VersionedSchema(3, AVRO)
+    monkeypatch.setattr(topic_encoders, "shared_client", lambda options: client)
+    options, latest = with_schemas(options_of(topic="t", valueFormat="columns"), client)
+    shape = message_shape(StructType().add("id", IntegerType()), T, values=options.values)
+    assert pinned_schemas(options, shape, latest) == {T: VersionedSchema(3, AVRO)}
+    assert asked == [T]
 
 
 def test_the_columns_of_key_value_are_key_and_value():
