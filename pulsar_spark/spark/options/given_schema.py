@@ -52,7 +52,11 @@ def given_schema(
     try:
         if kind is SchemaType.PROTOBUF_NATIVE and message is not None:
             return protobuf_schema(data, message)
-        schema = Schema(kind, data) if kind in (SchemaType.AVRO, SchemaType.JSON) else _primitive(data, kind)
+        schema = (
+            Schema(kind, data)
+            if kind in (SchemaType.AVRO, SchemaType.JSON)
+            else _primitive(definition, data, kind)
+        )
         _ = ReaderSchema(schema).type
     except SchemaError as error:
         what = error.what.replace("the topic's schema", "it")
@@ -60,12 +64,13 @@ def given_schema(
     return schema
 
 
-def _primitive(data: bytes, kind: SchemaType | None) -> Schema:
+def _primitive(definition: str | Path, data: bytes, kind: SchemaType | None) -> Schema:
     """Returns the schema of a primitive that is named; another one than ``kind`` is an error."""
-    name = data.decode(errors="replace")
-    named = _PRIMITIVES.get(name)
+    named = _PRIMITIVES.get(data.decode(errors="replace"))
     if named is None or kind not in (None, named):
-        raise SchemaError(f"{name[:40]!r} is not {'a primitive' if kind is None else kind.name}")
+        # The contents of a file may be a secret.
+        shown = str(definition) if isinstance(definition, Path) else definition[:40]
+        raise SchemaError(f"{shown!r} is not {'a primitive' if kind is None else kind.name}")
     return Schema(named)
 
 

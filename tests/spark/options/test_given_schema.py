@@ -64,6 +64,9 @@ def test_bad_files(tmp_path):
     path.write_bytes(b"x")
     with pytest.raises(OptionError, match=r"the file of valueSchema is not a descriptor set"):
         given_schema("valueSchema", path, PROTOBUF, "p.M0")
+    path.write_bytes(b"a token")
+    with pytest.raises(OptionError, match=r"schema: '.*large' is not a primitive\. Write the name"):
+        given_schema("valueSchema", path, None)
     path.write_bytes(b" " * (4 << 20) + b'"string"')
     with pytest.raises(OptionError, match=r"a file of more than 4 MiB: .*large"):
         given_schema("valueSchema", path, AVRO)
