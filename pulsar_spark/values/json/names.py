@@ -21,11 +21,10 @@ def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dic
     rows = _without_values(column)
     if not len(rows):
         return {}
-    keys = {member.key for member in node.members}
-    similar = {key.lower(): key for key in keys}
+    similar = {key.lower(): key for key in sorted(node.names)}
     found = {}
     for row in rows.tolist():
-        if type(values[row]) is dict and keys.isdisjoint(values[row]):
+        if type(values[row]) is dict and node.names.isdisjoint(values[row]):
             for name in values[row]:
                 key = similar.get(name.lower())
                 if key is not None:
@@ -38,7 +37,7 @@ def may_be_misnamed(node: JsonRecord, payloads: pa.BinaryArray, column: pa.Struc
     """Returns flags of the payloads that may be misnamed, bool[n]; None: no payload is.
 
     Args:
-        node: record with at least one member.
+        node: root, with at least one member.
         payloads: payloads in UTF-8, n.
         column: their column.
     """
@@ -47,12 +46,13 @@ def may_be_misnamed(node: JsonRecord, payloads: pa.BinaryArray, column: pa.Struc
         return None
     flags = np.zeros(len(payloads), np.bool_)
     flags[rows] = True
-    if len(node.members) <= _MAX_NAMES:
-        names = "|".join(re.escape(member.key) for member in node.members)
+    if len(node.names) <= _MAX_NAMES:
+        names = "|".join(map(re.escape, sorted(node.names)))
         texts = payloads.take(pa.array(rows)).cast(pa.string())
-        is_similar = pc.match_substring_regex(texts, f'"({names})"', ignore_case=True)
-        # A payload with a field of the schema has null there.
-        has_null = pc.match_substring_regex(texts, rf'"({names})"\s*:\s*null')
+        # Escapes in a payload may stand for any name.
+        is_similar = pc.match_substring_regex(texts, rf'"({names})"|\\', ignore_case=True)
+        # A payload with a field of the schema has null there. Only its first field is surely no inner one.
+        has_null = pc.match_substring_regex(texts, rf'^\s*{{\s*"({names})"\s*:\s*null')
         flags[rows] = pc.and_not(is_similar, has_null).to_numpy(zero_copy_only=False)
     return flags if flags.any() else None
 

@@ -115,10 +115,17 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class JsonRecord:
-    """Members, in the order of the column's fields; other names of a payload are ignored."""
+    """Members, in the order of the column's fields; other names of a payload are ignored.
+
+    Attributes:
+        type: type of the column.
+        members: members that are read.
+        names: names of all fields, of both versions, in payloads; only at the root.
+    """
 
     type: pa.DataType
     members: tuple[JsonMember, ...]
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +333,8 @@ class _Maker:
             is_null = field.default is None or (written is not None and has_null(written))
             default = None if is_null else self._default(field, column.type, below)
             members.append(JsonMember(key, node, default))
-        return JsonRecord(target, tuple(members))
+        names = () if path else (*theirs, *(keys.get(name, name) for name in ours))
+        return JsonRecord(target, tuple(members), frozenset(names))
 
     def _default(self, field: AvroField, target: pa.DataType, path: str) -> Constant | str:
         try:
