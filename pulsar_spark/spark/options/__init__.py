@@ -1,5 +1,5 @@
-"""Options: what users write for ``.option(...)``, one table a scope, and what it becomes.
+"""Options: the names and values that users pass to ``.option(...)``, one table for each scope.
 
-Owns names, defaults, parsers and the dataclasses they fill. Must not know planning, sinks or readers; of rows
-it knows the names of columns only.
+Owns names, defaults, parsers and the dataclasses of values. Must not know planning, sinks or readers, and of
+rows only the names of columns.
 """

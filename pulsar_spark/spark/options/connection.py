@@ -1,6 +1,6 @@
-"""The options that source and sink share: where the cluster is, and how to log in.
+"""The options that source and sink share: the cluster's address, and the login.
 
-Owns their table and the :class:`ClientOptions` made of them. Must not know what is read or written.
+Owns the table CONNECTION and :class:`ClientOptions`. Must not know topics or rows.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _PROXY = TLS.add(
 
 
 def tls_options(values: Values) -> TlsOptions:
-    """The TLS settings, from the table TLS.
+    """Returns the TLS settings, from the table TLS.
 
     Raises:
         OptionError: options cannot be used together.
@@ -199,7 +199,7 @@ _AUTH_PARAMS = CONNECTION.add(
     secret=True,
 )
 CONNECTION.extend(TLS)
-# The options that say who a client is, and whom it trusts.
+# The options of the client's identity, and of the certificates that it trusts.
 LOGIN: tuple[Option[Any], ...] = (_AUTH_PLUGIN, _AUTH_PARAMS, *TLS)
 _OPERATION_TIMEOUT = CONNECTION.add(
     "pulsar.client.operationTimeoutMs",
@@ -280,7 +280,7 @@ TOPIC = CONNECTION.add(
 
 
 def client_options(values: Values) -> ClientOptions:
-    """How to reach the cluster.
+    """Returns the address of the cluster and the login.
 
     Raises:
         OptionError: the service URL is missing, or the options of the login cannot be used together.

@@ -1,4 +1,4 @@
-"""The options of the consumer that a stream's durable subscription is held by."""
+"""The options of the consumer that holds a stream's durable subscription."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SubscriptionSettings:
 
     Attributes:
         properties: names and values that the broker stores when it creates the subscription.
-        is_replicated: whether its position is copied to other clusters; None: as the namespace's policy says.
+        is_replicated: True if its position is copied to other clusters; None: by the namespace's policy.
     """
 
     properties: tuple[tuple[str, str], ...] = ()

@@ -1,6 +1,6 @@
 """End-to-end encryption: its options, and the encryptors and decryptors of this process.
 
-Both are made where they are used, in tasks: options travel there, keys do not.
+Encryptors and decryptors are made in tasks, because options are sent to tasks, and keys are not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _METHODS = ("get_public_key", "get_private_key")
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOptions:
-    """How messages are encrypted.
+    """Options of encryption.
 
     Attributes:
         key_reader: a folder, or the dotted name of a class of key readers.
@@ -41,7 +41,7 @@ class EncryptionOptions:
 
 @dataclass(frozen=True, slots=True)
 class DecryptionOptions:
-    """How messages are decrypted.
+    """Options of decryption.
 
     Attributes:
         key_reader: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
@@ -54,7 +54,7 @@ class DecryptionOptions:
 
 @lru_cache(maxsize=100)
 def encryptor_of(options: EncryptionOptions) -> Encryptor:
-    """The encryptor of this process for these options, so that tasks share a data key.
+    """Returns this process's encryptor for the options, so that tasks share a data key.
 
     Raises:
         OptionError: the key reader cannot be imported, or is not a class of key readers.
@@ -64,7 +64,7 @@ def encryptor_of(options: EncryptionOptions) -> Encryptor:
 
 @lru_cache(maxsize=100)
 def decryptor_of(options: DecryptionOptions) -> Decryptor:
-    """The decryptor of this process for these options, so that tasks share the data keys they have seen.
+    """Returns this process's decryptor for the options, so that tasks share decrypted data keys.
 
     Raises:
         OptionError: the key reader cannot be imported, or is not a class of key readers.
@@ -74,16 +74,16 @@ def decryptor_of(options: DecryptionOptions) -> Decryptor:
 
 
 def own_decryptor(options: EncryptionOptions) -> Decryptor:
-    """The decryptor of messages that a sink with these options wrote, if its key reader has the private keys.
+    """Returns a decryptor of the sink's own messages, if the sink's key reader has the private keys.
 
     Raises:
-        OptionError: the key reader cannot be imported, or is none.
+        OptionError: the key reader cannot be imported, or is not a class of key readers.
     """
     return decryptor_of(DecryptionOptions(options.key_reader, ConsumerCryptoFailureAction.FAIL))
 
 
 def check_key_reader(place: Path | str | None) -> None:
-    """Raise OptionError if the driver, which is this process, has no such folder or class."""
+    """Raises OptionError if this process, the driver, has no such folder or class."""
     if isinstance(place, str):
         load_class(_OPTION, place, *_METHODS)
     elif place is not None and not place.is_dir():

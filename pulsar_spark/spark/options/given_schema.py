@@ -1,4 +1,4 @@
-"""The schema that a user gives by ``valueSchema`` or ``keySchema``: read on the driver, and checked there."""
+"""The user's schema, from ``valueSchema`` or ``keySchema``, which the driver reads and checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pulsar_spark.client import ReaderSchema, Schema, SchemaType, protobuf_schema
 from pulsar_spark.errors import OptionError, SchemaError
 
-_MAX_FILE = 4 << 20  # bytes of a file with a schema; those of a topic have this limit, too
+_MAX_FILE = 4 << 20  # maximum bytes of a file with a schema; schemas of topics have the same limit
 _DEFINED = {
     *(SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF),
     *(SchemaType.PROTOBUF_NATIVE, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL),
@@ -23,16 +23,16 @@ _PRIMITIVES = {
 def given_schema(
     option: str, definition: str | Path, kind: SchemaType | None, message: str | None = None
 ) -> Schema:
-    """Returns the schema that an option gives, of a type.
+    """Returns the schema of the given type in an option.
 
     Args:
         option: name of the option.
         definition: Avro's JSON, the name of a primitive, or the path of a file.
-        kind: type of the schema; None: the one that is named.
+        kind: type of the schema; None: the type that ``definition`` names.
         message: full name of the values' message, for Protobuf.
 
     Raises:
-        OptionError: the option gives no schema of that type.
+        OptionError: the option has no schema of that type.
         UnsupportedError: values of the schema cannot be columns.
     """
     data = _contents(option, definition) if isinstance(definition, Path) else definition.encode()
@@ -65,7 +65,7 @@ def given_schema(
 
 
 def _primitive(definition: str | Path, data: bytes, kind: SchemaType | None) -> Schema:
-    """Returns the schema of a primitive that is named; another one than ``kind`` is an error."""
+    """Returns the schema of a named primitive; raises SchemaError if its type is not ``kind``."""
     named = _PRIMITIVES.get(data.decode(errors="replace"))
     if named is None or kind not in (None, named):
         # The contents of a file may be a secret.
@@ -75,7 +75,7 @@ def _primitive(definition: str | Path, data: bytes, kind: SchemaType | None) -> 
 
 
 def _advice(data: bytes, kind: SchemaType | None) -> str:
-    """Returns the forms of a schema, and which other form was found."""
+    """Returns the accepted forms of a schema, and the form that was found."""
     if kind not in (SchemaType.AVRO, SchemaType.JSON):
         return "Write the name of a primitive, such as INT64 or STRING, or the file that protoc writes"
     own = 'Write Avro\'s JSON: {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}'

@@ -1,6 +1,6 @@
-"""Option, Table and Values: one option, the options of one scope, and the values read for them.
+"""Option, Table and Values: one option, the options of one scope, and their parsed values.
 
-Owns the shape of a table and typed access to what was read. Must not know any option, nor Spark.
+Owns the shape of a table and typed access to values. Must not know any option, nor Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Mode(Enum):
-    """How a source is read."""
+    """The mode of reading: batch or stream."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -22,16 +22,16 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Option(Generic[T]):
-    """One line of a table; each is equal to itself only.
+    """One line of a table; an option equals only itself.
 
     Attributes:
         name: name that users write, in any case.
         kind: accepted values, for the docs page.
-        parse: function that returns the value, or raises ValueError with the accepted ones.
-        default: text of the default; None: the value is then None.
-        doc: the meaning, one sentence or two.
-        only: the mode of reading that it is for; None: both.
-        secret: whether errors must not repeat the value.
+        parse: function that returns the value, or raises ValueError with the accepted values.
+        default: text of the default; None: the default is None.
+        doc: meaning of the option, in one or two sentences.
+        only: mode of reading that accepts the option; None: both.
+        secret: True if errors must not repeat the value.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Table:
         return iter(self._options)
 
     def extend(self, table: Iterable[Option[Any]]) -> None:
-        """Add the lines of another table at the end: it is a part of this scope."""
+        """Appends the lines of a table whose options this scope also has."""
         self._options += table
 
     @overload
@@ -93,7 +93,7 @@ class Table:
         only: Mode | None = None,
         secret: bool = False,
     ) -> Option[Any]:
-        """Add a line at the end: see :class:`Option`. Without a default its value may be None."""
+        """Appends a line, see :class:`Option`. The value of an option without a default may be None."""
         line = Option(name=name, kind=kind, parse=parse, default=default, doc=doc, only=only, secret=secret)
         self._options.append(line)
         return line
@@ -101,11 +101,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of all options that a side takes; ``values[option]`` has the option's type.
+    """The values of all options of source or sink; ``values[option]`` has the option's type.
 
     Attributes:
-        by_name: the value of each option: what the user gave, or the default.
-        given: the options that the user gave, in the order of their tables.
+        by_name: value of each option, from the user or its default.
+        given: options that the user set, in the order of the tables.
     """
 
     by_name: Mapping[str, Any]

@@ -1,7 +1,7 @@
-"""The reading of what a user gave: names, values and defaults by the tables of a side.
+"""Parses the user's options by the tables of source or sink: names, values and defaults.
 
-Owns what is the same for all options. The meaning of each option is in its table, and checks of combinations
-are beside that.
+Owns the rules that all options share. The meaning of each option is in its table, and checks of combinations
+are in the table's module.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _TABLES = {"source": SOURCE, "sink": SINK}
 _NEAR = 0.75
 _PREFIX = re.compile(r"pulsar\.\w+\.")
 
-# What Spark itself puts among the options of a side: those of writeStream.
+# Options of writeStream that Spark adds to the sink's options.
 _SPARKS_OWN = {"source": frozenset[str](), "sink": frozenset({"checkpointlocation", "queryname"})}
 
 
 def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions:
-    """Read the options of ``spark.read`` and ``spark.readStream``.
+    """Parses the options of ``spark.read`` and ``spark.readStream``.
 
     Args:
         options: options of the user.
-        mode: None where Spark does not say which it will be, when it asks for the schema: what is for one
-            mode only is then let through, and the start is that of a batch.
+        mode: mode of reading; None: not known yet, because Spark requests the schema first. Then options
+            of either mode are accepted, and the start is that of a batch.
 
     Raises:
-        OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
-            or options that cannot be used together.
+        OptionError: an unknown name (the text suggests a similar one), a bad value, a missing option, or
+            options that cannot be used together.
     """
     values = _read(options, "source")
     if mode is not None and SERVICE_URL not in values.given:
-        # Spark has not asked for the schema, so it is the user's or that of a table.
+        # Spark did not request the schema, so the schema is the user's or a table's.
         raise OptionError(
             "the option service.url is missing. A table has no options if it was made with listed columns, "
             "AS SELECT, saveAsTable or toTable",
@@ -60,14 +60,13 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
-    """Read the options of ``df.write`` and ``df.writeStream``.
+    """Parses the options of ``df.write`` and ``df.writeStream``.
 
     Args:
         options: options of the user.
 
     Raises:
-        OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
-            or options that cannot be used together.
+        OptionError: as :func:`parse_source`.
     """
     values = _read(options, "sink")
     if not values.given:
@@ -100,7 +99,7 @@ def _value(option: Option[T], text: str) -> T:
 
 
 def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
-    """The error for a name in lower case; ``known`` has the names of the side by those in lower case."""
+    """Returns the error for an unknown name in lower case; ``known``: names by their lower case."""
     for other, table in _TABLES.items():
         for option in table:
             if option.name.lower() == name:
@@ -114,7 +113,7 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str | None:
-    """A question after the known name that is like this one, except for the prefix; None where none is."""
+    """Returns a question that suggests the most similar name, prefixes aside; None: no name is similar."""
     stems = {_PREFIX.sub("", each): each for each in known}
     near = difflib.get_close_matches(_PREFIX.sub("", name), stems, n=1, cutoff=_NEAR)
     return f"Did you mean {known[stems[near[0]]]}?" if near else None

@@ -1,6 +1,6 @@
 """Parsers of single option values: text -> value, or ValueError with the accepted forms.
 
-Some raise an OptionError with their own text. No parser repeats what may hold a password.
+Some raise an OptionError with their own text. No parser repeats a text that may contain a password.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME_UNITS |= {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-# Numbers without a unit beyond these are refused: the other unit is meant.
+# Numbers without a unit beyond these are refused, because they are likely meant in the other unit.
 _MIN_PLAIN_MS, _MAX_PLAIN_S = 100, 10_000
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
-# Java's "for ever", Long.MAX_VALUE, is more than the system's calls can wait for: 2**31 ms, 24.8 days.
+# Java's "for ever", Long.MAX_VALUE, is more than system calls can wait for: 2**31 ms, 24.8 days.
 _MAX_SECONDS = 24 * 86400.0
 _MAX_BYTES = 1 << 40
 
 
 def seconds(plain_unit: str, minimum: float) -> Callable[[str], float]:
-    """Make a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
+    """Makes a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
 
     def parse(text: str) -> float:
         match = _NUMBER_UNIT.fullmatch(text.lower())
@@ -59,7 +59,7 @@ def _check_plain(number: float, unit: str) -> None:
 
 
 def size(minimum: int) -> Callable[[str], int]:
-    """Make a parser of sizes to bytes."""
+    """Makes a parser of sizes to bytes."""
 
     def parse(text: str) -> int:
         match = _NUMBER_UNIT.fullmatch(text.lower())
@@ -75,7 +75,7 @@ def size(minimum: int) -> Callable[[str], int]:
 
 
 def count(minimum: int) -> Callable[[str], int]:
-    """Make a parser of whole numbers."""
+    """Makes a parser of whole numbers."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
@@ -86,30 +86,30 @@ def count(minimum: int) -> Callable[[str], int]:
 
 
 def boolean(text: str) -> bool:
-    """True or false, in any case."""
+    """Parses true or false, in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def non_empty(text: str) -> str:
-    """Any text but an empty one."""
+    """Accepts any text that is not empty."""
     if not text:
         raise ValueError("text that is not empty")
     return text
 
 
 def by_value(kind: type[E]) -> dict[str, E]:
-    """The members of an enum of texts by their values, for :func:`one_of` and :func:`names_of`."""
+    """Returns the members of an enum by their texts, for :func:`one_of` and :func:`names_of`."""
     return {member.value: member for member in kind}
 
 
 def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Callable[[str], T]:
-    """Make a parser of some names, in any case, to what they stand for.
+    """Makes a parser of names, in any case, to their values.
 
     Args:
         choices: values by name.
-        others: names that other connectors have, with advice for each.
+        others: names of other connectors, with advice for each.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 
@@ -130,7 +130,7 @@ def names_of(choices: Mapping[str, object]) -> str:
 
 
 def dotted_name(text: str) -> str:
-    """Check ``package.module.name``; gives it as it is. What it names is looked up where it is used."""
+    """Checks the form ``package.module.name`` and returns the text; the name is imported later."""
     parts = text.split(".")
     if parts[0] == "__main__":
         raise ValueError("a name in a module that tasks can import: move it out of the program")
@@ -140,12 +140,12 @@ def dotted_name(text: str) -> str:
 
 
 def dotted_names(text: str) -> tuple[str, ...]:
-    """Check dotted names separated by commas; gives them in their order."""
+    """Parses dotted names separated by commas; keeps their order."""
     return tuple(dotted_name(part.strip()) for part in text.split(","))
 
 
 def place_of_secret(text: str) -> str:
-    """Where a secret is, a file or a variable of the environment; gives it as it is."""
+    """Checks that the text names a file or an environment variable with a secret, and returns the text."""
     is_file = text.startswith("file:") or "/" in text
     if not is_file and not re.fullmatch(r"env:\w+", text):
         raise ValueError("a file (PATH/NAME or file:PATH) or an environment variable (env:NAME)")
@@ -153,12 +153,12 @@ def place_of_secret(text: str) -> str:
 
 
 def file(text: str) -> str:
-    """The path of a file, in the working folder of the process that reads it if it is relative."""
+    """Parses the path of a file; a relative path is relative to the reading process's working folder."""
     return str(path_of(non_empty(text)))
 
 
 def key_reader(text: str) -> Path | str:
-    """The path of a folder of keys, or a dotted name."""
+    """Parses the path of a folder of keys, or a dotted name."""
     try:
         return dotted_name(text)
     except ValueError as error:
@@ -168,7 +168,7 @@ def key_reader(text: str) -> Path | str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Texts separated by commas, each once."""
+    """Parses texts separated by commas; repeated texts count once."""
     given = [part.strip() for part in text.split(",")]
     if not all(given):
         raise ValueError("names separated by commas")
@@ -176,13 +176,13 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def service_url(text: str) -> str:
-    """Check ``service.url``; gives it as it is."""
+    """Checks ``service.url`` and returns the text."""
     parse_service_url(text)
     return text
 
 
 def proxy_url(text: str) -> Address:
-    """The address of a proxy that connections with TLS are opened to."""
+    """Parses the address of a proxy, to which connections with TLS are opened."""
     addresses = parse_service_url(text, "proxyServiceUrl")
     if len(addresses) != 1 or not addresses[0].tls:
         raise ValueError("one host with TLS, pulsar+ssl://host:port")
@@ -190,7 +190,7 @@ def proxy_url(text: str) -> Address:
 
 
 def tls_protocols(text: str) -> tuple[str, ...]:
-    """Versions of TLS by Java's names, in any case, each once."""
+    """Parses TLS versions, by Java's names in any case; repeated versions count once."""
     by_name = {name.lower(): name for name in PROTOCOLS}
     given = [name.lower() for name in names(text)]
     if not by_name.keys() >= set(given):
@@ -199,7 +199,7 @@ def tls_protocols(text: str) -> tuple[str, ...]:
 
 
 def tls_ciphers(text: str) -> tuple[str, ...]:
-    """Cipher suites by Java's names, in any case, each once."""
+    """Parses cipher suites, by Java's names in any case; repeated suites count once."""
     given = tuple(dict.fromkeys(name.upper() for name in names(text)))
     unknown = [name for name in given if not has_suite(name)]
     if unknown:
@@ -212,7 +212,7 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
 
 
 def topic(text: str) -> TopicName:
-    """One topic name. A comma means that several are given, though a name may have one."""
+    """Parses one topic name; refuses commas, although a name may contain commas."""
     _check_no_pattern(text)
     if "," in text:
         raise ValueError(
@@ -223,13 +223,13 @@ def topic(text: str) -> TopicName:
 
 
 def _check_no_pattern(text: str) -> None:
-    """Raise ValueError for a name with ``*``, though a topic may have one."""
+    """Raises ValueError for a name with ``*``, although a name may contain ``*``."""
     if "*" in text:
         raise ValueError("without *. To read all topics that match, set topicsPattern, such as ord.*")
 
 
 def topics(text: str) -> tuple[TopicName, ...]:
-    """Topic names separated by commas, each once."""
+    """Parses topic names separated by commas; repeated topics count once."""
     _check_no_pattern(text)
     if text.startswith("["):
         raise ValueError("names separated by commas, without brackets and quotes")
@@ -239,7 +239,7 @@ def topics(text: str) -> tuple[TopicName, ...]:
 
 
 def metadata_columns(text: str) -> tuple[str, ...]:
-    """Names separated by commas, in the order given, each once; an empty text is none, ``*`` all."""
+    """Parses column names separated by commas, in order; ``*``: all columns; an empty text: no column."""
     if text == "*":
         return tuple(METADATA_COLUMNS)
     by_name = {name.lower(): name for name in METADATA_COLUMNS}
@@ -255,14 +255,14 @@ def metadata_columns(text: str) -> tuple[str, ...]:
 
 
 def sequence_id(text: str) -> int:
-    """A sequence id; -1 is before the first."""
+    """Parses a sequence id; -1 is before the first id."""
     if not re.fullmatch(r"-1|\d{1,18}", text):
         raise ValueError("a whole number from -1 to 999999999999999999")
     return int(text)
 
 
 def _is_text(value: object) -> bool:
-    """Whether it can be sent: JSON also has texts of half a character."""
+    """Whether a value is a text in valid UTF-8; JSON's texts may have lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -273,7 +273,7 @@ def _is_text(value: object) -> bool:
 
 
 def properties(text: str) -> tuple[tuple[str, str], ...]:
-    """A JSON object of texts."""
+    """Parses a JSON object whose values are texts."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):

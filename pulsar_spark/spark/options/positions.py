@@ -1,14 +1,14 @@
-"""Where a read begins and ends, as users write it: words, message ids, the JVM connector's bytes, times.
+"""Parses where a read starts and ends: words, message ids, the JVM connector's bytes, times.
 
-Everything becomes a position "taken up to here": a start names the first message to read, so its position is
-the one before it; an end names the last one, so its position is itself. Words and times are for the broker
-to resolve and stay symbols. A time is one position for starts and ends alike: that before the first message
-published at or after it.
+A position means "read up to here". A start names the first message to read, so its position is the one
+before that message. An end names the last message, which is its position. Words and times stay symbols, which
+the broker resolves. For starts and ends, a time is the position before the first message published at or
+after the time.
 
     latest                                       a word for all partitions
     {"t": {"0": "12:5", "1": "earliest"}}        by partition; "-1" for a topic without partitions
     {"persistent://public/default/t-partition-0": [8, 12, 16, 5, ...]}    MessageIdData, the JVM connector's
-    {"subscription": "...", "topics": {"t": {"0": "12:5"}}}    what a query has taken, as Spark shows it
+    {"subscription": "...", "topics": {"t": {"0": "12:5"}}}    a query's offset, as Spark shows it
     1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
     {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
 
@@ -44,7 +44,7 @@ class AtTime(NamedTuple):
     ms: int
 
 
-# Where the read of one partition begins or ends; a MessageId is "taken up to here".
+# The start or end of one partition's read; a MessageId means "read up to here".
 Position = PositionWord | AtTime | MessageId
 
 
@@ -53,11 +53,11 @@ class Positions:
     """A start or an end of a read, as the user gave it.
 
     Attributes:
-        option: name of the option it came from, for errors.
-        everywhere: the position of all partitions; None where ``named`` has one for each.
+        option: name of the user's option, for errors.
+        everywhere: position of all partitions; None: ``named`` has a position for each.
         named: positions by partition; times by topic or partition.
-        others: the position of partitions that ``named`` leaves out; None where it must name all.
-        is_default: whether the user gave nothing.
+        others: position of partitions that ``named`` lacks; None: ``named`` must have all.
+        is_default: True if the user did not set the option.
     """
 
     option: str
@@ -67,10 +67,10 @@ class Positions:
     is_default: bool = False
 
     def of(self, partitions: Iterable[TopicName]) -> dict[TopicName, Position]:
-        """The position of each partition that is read.
+        """Returns the position of each partition that is read.
 
         Raises:
-            OptionError: a partition has none, or one is named that is not read.
+            OptionError: a partition has no position, or a named partition is not read.
         """
         if self.everywhere is not None:
             return dict.fromkeys(partitions, self.everywhere)
@@ -91,7 +91,7 @@ class Positions:
         return {partition: self._of_one(partition, name) for partition, name in names.items()}
 
     def _name_of(self, partition: TopicName) -> TopicName | None:
-        """The name in ``named`` that stands for a partition: its own, or with times its topic's."""
+        """Returns the name in ``named`` for a partition: its own, or its topic's if positions are times."""
         if partition in self.named:
             return partition
         return partition.base if isinstance(self.named.get(partition.base), AtTime) else None
@@ -109,10 +109,10 @@ class Positions:
 
 
 def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
-    """Read ``startingOffsets`` or, with ``end``, ``endingOffsets``.
+    """Parses ``startingOffsets`` or, with ``end``, ``endingOffsets``.
 
     Raises:
-        OptionError: it is in none of the forms.
+        OptionError: the text has none of the forms.
     """
     word = _WORDS.get(text.lower())
     if word is not None:
@@ -122,16 +122,16 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
     data = _object(option, text)
     if not _is_shown(option, data):
         return Positions(option, None, _named(option, data, end))
-    # It says what is taken, be it a start or an end. What it does not know has come later.
+    # An offset has positions, also as a start. Partitions that it lacks were created later.
     named = _named(option, data["topics"], end=True, is_shown=True)
     return Positions(option, None, named, PositionWord.EARLIEST)
 
 
 def parse_times(option: str, text: str) -> Positions:
-    """Read ``startingTime`` or ``endingTime``; a time of day without a zone is UTC.
+    """Parses ``startingTime`` or ``endingTime``; a time of day without a zone is UTC.
 
     Raises:
-        OptionError: it is in none of the forms, or a number that must be seconds.
+        OptionError: the text has none of the forms, or is a number that must be seconds.
     """
     if not text.startswith("{"):
         return Positions(option, _time(option, text))
@@ -145,13 +145,13 @@ def parse_times(option: str, text: str) -> Positions:
 
 
 def check_order(start: Positions, end: Positions) -> None:
-    """Refuse an end before the start, where both are known without the broker. Both may be the same.
+    """Refuses an end before the start, if both are known without the broker.
 
-    An end that names the message before the start's, in the same entry, is before it. Of two entries, the end
-    may be the one before the start: then there is nothing to read yet.
+    An end may equal the start, or name the entry before the start's: then nothing is read yet. Within an
+    entry, an end that names an earlier message than the start is refused.
 
     Raises:
-        OptionError: the end is before the start, of all partitions or of the one in the error.
+        OptionError: the end is before the start, for all partitions or for the named partition.
     """
     if start.everywhere is not None and end.everywhere is not None:
         _check_order(start, end, start.everywhere, end.everywhere, None)
@@ -168,7 +168,7 @@ def _check_order(
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
     if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
-        ids = ids or first == last  # a query's own offset, which has `others`, names no first message
+        ids = ids or first == last  # a query's offset (it has `others`) names no first message
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
@@ -179,10 +179,10 @@ def _check_order(
 
 
 _WORDS = {word.value: word for word in PositionWord}
-_DONE = "done"  # as a query shows a segment that it has read to the end
+_DONE = "done"  # a query's offset has this for a segment that was read to the end
 _MAX_ID = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# March 1973: a smaller number is seconds, or a mistake. But 0 means the beginning.
+# March 1973. A smaller number is seconds, or a mistake, except 0, which means the topic's beginning.
 _FIRST_MS = 100_000_000_000
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 
@@ -212,7 +212,7 @@ def _malformed(option: str, text: str, why: str) -> OptionError:
 
 
 def _is_shown(option: str, data: dict[str, Any]) -> bool:
-    """Whether it is the position of a query, as its checkpoint and its progress show it, and no topics."""
+    """Whether the JSON is a query's offset, from its checkpoint or progress, and not positions by topic."""
     topics = data.get("topics")
     if isinstance(data.get("subscription"), str) and isinstance(topics, dict):
         newer = sorted(data.keys() - {"subscription", "topics", "witness"})
@@ -233,10 +233,10 @@ def _is_shown(option: str, data: dict[str, Any]) -> bool:
 def _named(
     option: str, topics: dict[str, Any], end: bool, *, is_shown: bool = False
 ) -> dict[TopicName, Position]:
-    """Positions by partition, of JSON by topic."""
+    """Returns positions by partition, from JSON by topic."""
     named: dict[TopicName, Position] = {}
     values = [(TopicName.parse(name, scalable=True), value) for name, value in topics.items()]
-    # Of a migrated topic the segments are named as well.
+    # A migrated topic's segments are also named.
     scalable = {topic for topic, _ in values if topic.is_scalable} if is_shown or not end else set()
     for topic, value in values:
         for partition, place in _places(option, topic, value):
@@ -248,7 +248,7 @@ def _named(
 
 
 def _places(option: str, topic: TopicName, value: Any) -> Iterator[tuple[TopicName, Any]]:
-    """One topic's partitions and their values; whether one is named twice is not checked yet."""
+    """Returns one topic's partitions and their values; a partition may be named twice."""
     if isinstance(value, list):
         yield topic, _from_bytes(option, topic, value)
         return
@@ -281,7 +281,7 @@ def _segment(option: str, topic: TopicName, part: str) -> TopicName:
 
 
 def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
-    """The id in bytes of a MessageIdData, which may be signed, as Java's are."""
+    """Returns the id in the bytes of a MessageIdData, which may be signed, as in Java."""
     whole = values and all(type(value) is int and -128 <= value <= 255 for value in values)
     try:
         found = parse_message_id(bytes(value & 0xFF for value in values)) if whole else None
@@ -299,7 +299,7 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
 
 
 def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:
-    """The position that a named place is."""
+    """Returns the position of a start or end that names a message."""
     if isinstance(place, str):
         word = _WORDS.get(place.lower())
         if word in (PositionWord.EARLIEST, PositionWord.LATEST):
@@ -348,7 +348,7 @@ def _time(option: str, value: Any, topic: TopicName | None = None) -> AtTime:
 
 
 def _number(value: Any) -> int | None:
-    """A time that is given as a number; None for one in words."""
+    """Returns the time if the text is a number; None: the text is a date."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(value)
     is_number = isinstance(value, int) or re.fullmatch(r"[0-9]{1,19}", value)
@@ -356,10 +356,10 @@ def _number(value: Any) -> int | None:
 
 
 def _iso_milliseconds(given: str) -> int:
-    # Python 3.10 knows neither Z nor fractions of other than 3 or 6 digits.
+    # Python 3.10 parses neither Z nor fractions of other than 3 or 6 digits.
     text = re.sub(r"[zZ]$", "+00:00", given.strip())
     text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
     moment = datetime.fromisoformat(text)
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    # Rounded up: a message is at or after it if its time in whole milliseconds is.
+    # Rounded up, because publish times are whole milliseconds.
     return -((_EPOCH - aware) // timedelta(milliseconds=1))

@@ -223,7 +223,7 @@ _INTERCEPTORS = PRODUCER.add(
 
 
 def producer_options(values: Values) -> ProducerOptions:
-    """How messages are sent, without the user's code.
+    """Returns the settings of producers, without the user's code.
 
     Args:
         values: values of the table PRODUCER.
@@ -259,17 +259,17 @@ def producer_options(values: Values) -> ProducerOptions:
 
 
 def router(values: Values) -> str | None:
-    """The dotted name of the function that chooses partitions, or None."""
+    """Returns the dotted name of the function that chooses partitions, or None."""
     return values[_ROUTER]
 
 
 def interceptors(values: Values) -> tuple[str, ...]:
-    """The dotted names of the interceptors' classes."""
+    """Returns the dotted names of the interceptors' classes."""
     return values[_INTERCEPTORS] or ()
 
 
 def producer_encryption(values: Values) -> EncryptionOptions | None:
-    """How messages are encrypted, or None."""
+    """Returns the options of encryption; None: messages are not encrypted."""
     keys, reader = values[_ENCRYPTION_KEYS], values[_CRYPTO_KEY_READER]
     if keys is None or reader is None:
         return None
@@ -317,7 +317,7 @@ def _check_encryption(values: Values) -> None:
         )
 
 
-# Checks of combinations; the first that finds a wrong one raises OptionError.
+# Checks of combinations of options, in order; a check that fails raises OptionError.
 _CHECKS: tuple[Callable[[Values], None], ...] = (
     _check_chunking_or_batching,
     _check_size_of_chunks,

@@ -1,4 +1,4 @@
-"""The options of source and sink that say how values are typed: one table, one meaning on both sides."""
+"""The options of source and sink for the types of values: one table, with one meaning for both."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class GivenType(Enum):
 
     @property
     def type(self) -> SchemaType | None:
-        """The type of a schema with a definition; None: the name of a primitive says which."""
+        """Returns the type of a schema with a definition; None: the option names a primitive."""
         if self is GivenType.PRIMITIVE:
             return None
         return SchemaType.PROTOBUF_NATIVE if self is GivenType.PROTOBUF else SchemaType[self.name]
 
 
 def _definition(text: str) -> str | Path:
-    """Avro's JSON or the name of a primitive, as it is, or the path of a file."""
+    """Returns Avro's JSON or the name of a primitive unchanged, or the path of a file."""
     if re.fullmatch("[A-Z][A-Z0-9_]+", text):
         return text
     if text[:1] not in '{["' and not text.isalnum():

@@ -150,22 +150,22 @@ class SinkOptions:
     """Options of a sink.
 
     Attributes:
-        client: how to reach the cluster.
-        topic: where all rows go, or None where each row names its own topic.
-        producer: how messages are sent.
+        client: address of the cluster, and login.
+        topic: topic of all rows; None: each row names its topic.
+        producer: settings of producers.
         router: dotted name of the function that chooses partitions, or None.
         delivery: requested guarantee; None: the best that the broker has.
-        fail_on_duplicates: whether to fail rather than write rows that may be stored already.
-        encryption: how messages are encrypted, or None.
-        transaction_timeout: seconds that a micro-batch's transactions may last; None without transactions.
-        transaction_log_key: where the key of the query's log is, or None.
+        fail_on_duplicates: True: fail rather than write rows that may be stored already.
+        encryption: options of encryption; None: messages are not encrypted.
+        transaction_timeout: maximum seconds of a micro-batch's transactions; None without transactions.
+        transaction_log_key: file or environment variable with the key of the query's log, or None.
         interceptors: dotted names of the interceptors' classes.
-        upsert: whether each row must have a key.
+        upsert: True if each row must have a key.
         values: format of message values.
-        value_schema: schema that the user gives for values, as its option has it.
-        key_schema: the same for keys.
+        value_schema: text of the user's schema for values.
+        key_schema: text of the user's schema for keys.
         on_batch_written: dotted name of the function that is called for each batch, or None.
-        log_level: from which level on log lines are shown, or None.
+        log_level: minimum level of the log lines that are shown, or None.
     """
 
     client: ClientOptions
@@ -187,7 +187,7 @@ class SinkOptions:
 
 
 def sink_options(values: Values) -> SinkOptions:
-    """Returns the options of a sink from values that are valid each by itself.
+    """Returns the options of a sink from parsed values, and checks their combinations.
 
     Args:
         values: values of the tables CONNECTION and SINK.
@@ -220,7 +220,7 @@ def sink_options(values: Values) -> SinkOptions:
 
 
 def _written(topic: TopicName | None) -> TopicName | None:
-    """The topic to write to; raises UnsupportedError for a scalable one."""
+    """Returns the topic to write to; raises UnsupportedError for a scalable topic."""
     return None if topic is None else TopicName.parse(str(topic))
 
 
@@ -279,7 +279,7 @@ def _check_duplicates(values: Values) -> None:
         )
 
 
-# Checks of combinations; the first that finds a wrong one raises OptionError.
+# Checks of combinations of options, in order; a check that fails raises OptionError.
 _CHECKS: tuple[Callable[[Values], None], ...] = (
     _check_schema,
     _check_transactions,

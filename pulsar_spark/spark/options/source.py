@@ -33,13 +33,13 @@ from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, RowColumns,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one micro-batch: its size, and the wait for it.
+    """Limits of one micro-batch: its size, and its delay.
 
     Attributes:
         max_messages: maximum number of messages; None: no limit.
         max_bytes: maximum stored bytes; None: no limit.
-        min_messages: number of messages that a micro-batch waits for; None: it does not wait.
-        max_delay: seconds since the last batch after which fewer than ``min_messages`` are taken.
+        min_messages: number of messages that a micro-batch waits for; None: no wait.
+        max_delay: seconds since the last batch after which a batch may be smaller than ``min_messages``.
     """
 
     max_messages: int | None = None
@@ -277,29 +277,29 @@ class SourceOptions:
     """Options of a source.
 
     Attributes:
-        client: how to reach the cluster.
-        topics: topics as the user named them, in that order, without repetition; not yet their partitions.
-            Empty with a pattern.
-        pattern: the topics to read, where they are not named.
-        start: where a query without a checkpoint begins.
-        end: where a batch ends; latest in a stream.
-        publish_time_margin: seconds by which publish times may go back along a topic.
-        limits: how much one micro-batch may hold.
-        min_partitions: the minimum number of tasks, where there are as many entries.
-        max_messages_per_partition: the maximum number of messages of a task, by estimate.
+        client: address of the cluster, and login.
+        topics: the user's topics, in order and without repetition, not their partitions. Empty with a
+            pattern.
+        pattern: pattern of the topics to read; None: the user names topics.
+        start: start of a query without a checkpoint.
+        end: end of a batch; latest in a stream.
+        publish_time_margin: maximum seconds by which a message's publish time is before an earlier one's.
+        limits: limits of one micro-batch.
+        min_partitions: minimum number of tasks, if there are as many entries.
+        max_messages_per_partition: maximum number of messages of a task, by estimate.
         subscription: the user's name for the durable subscription, or None.
         subscription_settings: settings of the durable subscription.
-        retain_subscription: whether a stream's subscription stays when it stops.
+        retain_subscription: True if a stream's subscription remains when the stream stops.
         poll_timeout: seconds that a task waits for a message that must exist.
-        fail_on_data_loss: whether it is an error that unprocessed messages are gone.
-        must_exist: whether it is an error that a topic does not exist when a read begins.
-        read_compacted: whether compacted topics are read in their compacted form.
+        fail_on_data_loss: True if deleted unprocessed messages are an error.
+        must_exist: True if a topic that does not exist at the start is an error.
+        read_compacted: True if compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
         decryption: key reader, and treatment of messages that cannot be decrypted.
         columns: columns of the rows, if payloads are not decoded.
-        values: how payloads are read.
-        admin_url: where the admin service is, or None.
-        log_level: from which level on log lines are shown, or None.
+        values: options of payloads.
+        admin_url: address of the admin service, or None.
+        log_level: minimum level of the log lines that are shown, or None.
     """
 
     client: ClientOptions
@@ -327,16 +327,16 @@ class SourceOptions:
 
     @property
     def scalable_topics(self) -> list[TopicName]:
-        """The topics that have segments instead of partitions."""
+        """Returns the topics that have segments instead of partitions."""
         return [topic for topic in self.topics if topic.is_scalable]
 
 
 def source_options(values: Values, mode: Mode | None) -> SourceOptions:
-    """Returns the options of a source from values that are valid each by itself.
+    """Returns the options of a source from parsed values, and checks their combinations.
 
     Args:
         values: values of the tables CONNECTION and SOURCE.
-        mode: None where Spark does not say which it will be; the start is then that of a batch.
+        mode: mode of reading; None: not known yet. Then the start is that of a batch.
 
     Raises:
         OptionError: options cannot be used together.
@@ -464,7 +464,7 @@ def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
         )
 
 
-# Checks of combinations; the first that finds a wrong one raises OptionError.
+# Checks of combinations of options, in order; a check that fails raises OptionError.
 _CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
     _check_topics,
     _check_segments_are_held,

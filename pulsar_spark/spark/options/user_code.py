@@ -1,8 +1,7 @@
-"""Users' functions and classes: found by their dotted names in the process that calls them.
+"""Users' functions and classes: loaded by their dotted names in the process that calls them.
 
-Who writes options need not be allowed to run any Python: a table's options come from SQL. So nothing is
-called before it is known to have the interface that the option asks for, and no text of an option is an
-argument.
+The author of options may not be allowed to run Python, because a table's options may be set in SQL. So a
+function or class is only called after a check of its interface, and never with an option's text.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from pulsar_spark.errors import OptionError
 
 
 def load_function(option: str, name: str, arguments: int) -> Callable[..., Any]:
-    """The function that ``name`` (``package.module.name``), the value of ``option``, names.
+    """Returns the function ``name`` (``package.module.name``).
 
     Args:
         option: name of the user's option.
-        name: its value.
-        arguments: how many the function is called with.
+        name: value of the option.
+        arguments: number of arguments of a call.
 
     Raises:
-        OptionError: it cannot be imported here, or is not a function of that number of arguments.
+        OptionError: the function cannot be imported here, or does not accept that number of arguments.
     """
     found = _load(option, name, "function")
     if not callable(found) or isinstance(found, type) or not _takes(found, arguments):
@@ -37,10 +36,10 @@ def load_function(option: str, name: str, arguments: int) -> Callable[..., Any]:
 
 
 def load_class(option: str, name: str, *methods: str) -> type[Any]:
-    """The class that ``name`` (``package.module.Class``), the value of ``option``, names; not instantiated.
+    """Returns the class ``name`` (``package.module.Class``).
 
     Raises:
-        OptionError: it cannot be imported here, or is no class with these methods.
+        OptionError: the class cannot be imported here, or lacks one of the methods.
     """
     found = _load(option, name, "Class")
     if not isinstance(found, type) or not all(callable(getattr(found, each, None)) for each in methods):
@@ -67,6 +66,6 @@ def _load(option: str, name: str, kind: str) -> object:
 def _takes(function: Callable[..., Any], arguments: int) -> bool:
     try:
         inspect.signature(function).bind(*[None] * arguments)
-    except (TypeError, ValueError):  # the latter: it is not known what a function in C takes
+    except (TypeError, ValueError):  # ValueError: the parameters of a function in C are unknown
         return False
     return True

@@ -1,4 +1,4 @@
-"""The options of the source that say how payloads are read: their table, and the fields of ValueOptions."""
+"""The options of the source for payloads: their table, and the fields of ValueOptions."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ _MODE = VALUES.add(
     "`PERMISSIVE`: the value's columns are null; the column `__corruptValue`, if chosen, has the bytes. "
     "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
-# Options that have no effect if payloads are not decoded, and those of them that need a schema of the user's.
+# Options that have no effect if payloads are not decoded, and options that need the user's schema.
 _GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)
 _TYPED_ONLY = (VALUE_SCHEMA, KEY_SCHEMA, *_GIVEN_ONLY, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueOptions:
-    """How payloads are read.
+    """Options of payloads.
 
     Attributes:
         format: format of the payloads and their columns.
-        schema: Avro's JSON, the name of a primitive, or the path of a file, where the user gives the schema.
-        key_schema: the same for the keys of KEY_VALUE.
+        schema: the user's schema: Avro's JSON, the name of a primitive, or the path of a file; or None.
+        key_schema: the user's schema of the keys of KEY_VALUE, or None.
         type: type of values that have no schema at the broker; None: they cannot be read.
-        message: the full name of the payloads' message, where the schema is a descriptor set.
+        message: full name of the payloads' message, if the schema is a descriptor set.
         version: version of the topic's schema; None: the latest.
         evolution: treatment of messages of newer versions.
         bad_rows: treatment of messages that cannot be read.
@@ -97,7 +97,7 @@ class ValueOptions:
 
 
 def value_options(values: Values) -> ValueOptions:
-    """How payloads are read, of options that are right by themselves.
+    """Returns the options of payloads from parsed values, and checks their combinations.
 
     Raises:
         OptionError: options cannot be used together.
