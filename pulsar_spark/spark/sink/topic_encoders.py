@@ -14,10 +14,13 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from uuid import uuid4
 
+import pyarrow as pa
+
 from pulsar_spark.client import (
     Client,
     DedupTask,
     PartKind,
+    ReaderSchema,
     RowType,
     SchemaType,
     ValueEncoder,
@@ -173,6 +176,11 @@ def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, Ver
         if latest.schema.type is SchemaType.KEY_VALUE and not values.key_columns:
             is_pair = values.format is ValueFormat.STRUCT
             values = replace(values, is_pair=is_pair, key_columns=() if is_pair else (_KEY,))
+        if values.format is ValueFormat.STRUCT and values.kind is not PartKind.PRIMITIVE:
+            kind = ReaderSchema(latest.schema).type
+            kind = kind.field("value").type if latest.schema.type is SchemaType.KEY_VALUE else kind
+            if not pa.types.is_struct(kind):  # then both formats have one column
+                values = replace(values, format=ValueFormat.COLUMNS)
     if options.key_schema is not None and not (values.key_columns or values.is_pair):
         raise OptionError(
             "option keySchema has no effect without keyColumns", advice="Name the key's columns"

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from pulsar_spark.client import PartKind, PartType, RowType, Schema, VersionedSchema
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.writing.schema_choice import choose_schema
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import SinkOptions
@@ -252,6 +253,18 @@ def test_the_columns_of_key_value_are_key_and_value():
         assert values_for(schema, valueFormat="struct") == SinkValues(
             ValueFormat.STRUCT, expected, is_pair=True
         )
+
+
+def test_values_that_are_not_records_are_one_column_in_both_formats():
+    long = Schema(SchemaType.AVRO, b'"long"')
+    for schema in (long, key_value_schema(KeyValueParts(STRING, long, True))):
+        values = values_for(schema, valueFormat="struct")
+        rows = StructType().add("value", LongType())
+        if values.is_pair:
+            rows = StructType().add("pair", rows.add("key", StringType()))
+        shape = message_shape(rows, T, values=values)
+        assert not isinstance(shape.value, str)
+        assert choose_schema(schema, shape.value.type, may_register=False) == (schema, False)
 
 
 def test_a_topic_whose_values_are_not_written():
