@@ -1,4 +1,4 @@
-"""The plan of rows: the schema that decodes payloads, and the resulting columns, for a whole read."""
+"""The plan of rows for a whole read: the schema that decodes payloads, and the columns."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
 from pulsar_spark.spark.rows.read import PayloadReader, RawValues, SchemaValues
 from pulsar_spark.spark.rows.schema import MAX_ROWS, MAX_TYPED_ROWS, RowColumns, ValueFormat
 
-_SHOWN_TOPICS = 10  # topics of each schema in an error
-_SHOWN_TYPE = 500  # characters of a type in an error
+_SHOWN_TOPICS = 10  # maximum topics of each schema in an error
+_SHOWN_TYPE = 500  # maximum characters of a type in an error
 _NO_SCHEMA = -1, Schema(SchemaType.NONE)
 
 _Found = Mapping[TopicName, tuple[int, Schema]]
@@ -45,7 +45,7 @@ class RowPlan:
     Attributes:
         columns: columns of the rows.
         reader: schema that decodes payloads; None: payloads are not decoded.
-        pool: allowance of work; each task unpickles a plan, and so a separate allowance.
+        pool: allowance of work; each task has its own, because it unpickles the plan.
     """
 
     columns: RowColumns
@@ -54,18 +54,17 @@ class RowPlan:
 
     @property
     def max_rows(self) -> int:
-        """The number of rows at which a record batch is closed."""
+        """Returns the number of rows at which a record batch is closed."""
         return MAX_ROWS if self.reader is None else MAX_TYPED_ROWS
 
     def values(
         self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int
     ) -> PayloadReader:
-        """Make the reader of payloads for one range of a topic partition, which ends in ``ledger``."""
+        """Makes the reader of payloads for one range of a topic partition; ``ledger``: ledger of its end."""
         if self.reader is None:
             return RawValues(self.columns)
-        # A topic that is created again has new ledgers, and its schema versions start at 0 again. Nothing of
-        # the old topic can still be read. So schema versions cached for a ledger never belong to another
-        # topic.
+        # A topic that is deleted and created again has new ledgers, and its schema versions start at 0. So
+        # schemas are cached by ledger, and never belong to a deleted topic of the same name.
         versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
         refuses = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
@@ -77,7 +76,7 @@ class RowPlan:
         )
 
     def projected(self, wanted: StructType) -> RowPlan:
-        """The plan, limited to the columns that the user selects.
+        """Returns the plan, limited to the columns that the user selects.
 
         Raises:
             OptionError: a column does not exist, or cannot have its type.
@@ -99,15 +98,15 @@ def plan_rows(
     known: RowPlan | None = None,
     wanted: StructType | None = None,
 ) -> RowPlan:
-    """Determine the type of rows, with requests to the broker if it depends on the schemas of topics.
+    """Plans rows, with requests to the broker if columns depend on the schemas of topics.
 
     Args:
         options: options of the source.
-        known: plan made for this read before; None if there is none.
-        wanted: columns that the user selects, or those of ``known``; None: all.
+        known: earlier plan of this read, or None.
+        wanted: columns that the user selects, or the columns of ``known``; None: all columns.
 
     Raises:
-        OptionError: a topic has no schema, topics have different ones, or columns cannot be combined.
+        OptionError: a topic has no schema, topics have different schemas, or columns cannot be combined.
         UnsupportedError: values of the schema cannot be columns.
         SchemaError: the schema is malformed.
         BrokerError: no broker answered.
@@ -153,10 +152,11 @@ def _typed(options: SourceOptions, reader: ReaderSchema, wanted: StructType | No
 
 
 def _given_reader(found: _Found, values: ValueOptions) -> ReaderSchema:
-    """The user's schema, of the type that values have at the broker.
+    """Returns the user's schema, of the same type as the topics' schemas.
 
     Raises:
-        OptionError: values have several types or an unknown one, or a topic's cannot be read by the schema.
+        OptionError: the type is unknown, topics have several types, or the schema cannot read a topic's
+            values.
     """
     value = values.schema and partial(given_schema, "valueSchema", values.schema, message=values.message)
     key = values.key_schema and partial(given_schema, "keySchema", values.key_schema)
@@ -187,9 +187,9 @@ def _given_reader(found: _Found, values: ValueOptions) -> ReaderSchema:
 
 
 def _schemas(options: SourceOptions) -> _Found:
-    """The schema of each topic with its version: the latest, or the one that the user gave.
+    """Returns the version and schema of each topic: the latest version, or the user's ``schemaVersion``.
 
-    That of a topic without one is BYTES.
+    A topic without a schema has :data:`_NO_SCHEMA`.
     """
     with impatient_client(options.client) as client:
         given = options.topics if options.pattern is None else client.topics_matching(options.pattern)
@@ -201,7 +201,7 @@ def _schemas(options: SourceOptions) -> _Found:
             advice="Start the query when a topic exists, or set valueFormat=raw",
         )
     found: dict[TopicName, tuple[int, Schema]] = {}
-    same: dict[Schema, Schema] = {}  # the plan is sent to each task: equal schemas are sent only once
+    same: dict[Schema, Schema] = {}  # equal schemas are one object, so that the plan has each schema once
     for topic, answer in zip(topics, answers, strict=True):
         if isinstance(answer, PulsarError):
             raise answer
@@ -226,9 +226,9 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """The schemas with the most fields, one for each type. One of them may have all fields of the others.
+    """Returns the schemas with the most fields, one for each column type; one may have all topics' fields.
 
-    It is empty if kinds differ, because some may have no columns at all.
+    Empty if schemas are of different kinds, because some kinds have no columns.
     """
     if len({schema.type for schema in schemas}) > 1:
         return []
@@ -240,7 +240,7 @@ def _widest(schemas: Sequence[Schema]) -> list[Schema]:
 
 
 def _width(kind: pa.DataType) -> int:
-    """The number of fields of a type, at any depth."""
+    """Returns the number of fields of a type, at any depth."""
     children = [kind.field(number).type for number in range(kind.num_fields)]
     return 1 + sum(map(_width, children))
 

@@ -1,8 +1,8 @@
 """Payloads of messages -> a typed column; each payload is decoded with its own schema version.
 
-Messages are grouped by version, decoded a group at a time, and put back into their order. Owns the choice of
-each message's schema, and the error of a message without a schema. Must not depend on the layout of values,
-nor on the handling of bad rows.
+Messages are grouped by version and decoded group by group; rows keep the order of messages. Owns the choice
+of each message's schema, and the error of a message without a schema. Must not depend on the layout of
+values, nor on the handling of bad rows.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from pulsar_spark.values.type_names import type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entry_limits import Floats
 
-# Versions of a topic's schema by their numbers, without missing ones.
+# Returns the schemas of a topic's versions, by number; missing versions are left out.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
-# The decoder of a version's values, or the reason why there is none.
+# The decoder of a version's values, or the reason why the values cannot be decoded.
 _Reader: TypeAlias = "ValueDecoder | str"
 _MakeSchema: TypeAlias = Callable[[SchemaType], Schema]
 
-# Types of schemas by which values cannot be decoded: another schema may say what they are.
+# Types of schemas that cannot decode values; the user may set another schema.
 OPAQUE_TYPES = (SchemaType.NONE, SchemaType.PROTOBUF, SchemaType.EXTERNAL)
 
-_SHOWN = 500  # characters of the names of fields, in an error
-_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds those before it, as in Avro
+_SHOWN = 500  # maximum characters of field names in an error
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # in Avro's order of promotions
 # Maximum versions of one topic that are kept, because producers may invent numbers.
 _MAX_VERSIONS = 10_000
 _MAX_VERSION = (1 << 63) - 1  # a version is an int64
 
-# Maximum bytes of the schemas whose decoders are kept, and bytes counted for each besides their texts.
+# Maximum bytes of the schemas of cached decoders, and further bytes that a decoder counts.
 _MAX_DEFINITIONS = 16 << 20
 _OVERHEAD = 2000
 
@@ -67,17 +67,17 @@ _LOOK_UP = "See docs/schemas.md for what may be wrong with such messages"
 
 @dataclass(frozen=True, slots=True)
 class ReaderSchema:
-    """The schemas to which the values of a read are resolved, from its start to its end.
+    """The schemas to which the values of a whole read are resolved.
 
     Attributes:
         schema: schema of the columns.
         pinned: version at the start of the read, by topic (without its partition). Values of the topic are
-            resolved to this version, or to ``schema`` if it lacks the columns. Topics that are not pinned use
-            the versions of their messages. A topic that was deleted and created again may have another schema
-            with the same number, so the schemas of messages are always requested.
-        is_given: whether the user gave the schema: values of all versions are resolved to it alone.
-        is_default: whether values without a schema at the broker are of this one; otherwise they are bad.
-        load: unique name of this read, because versions kept for another read are not used.
+            resolved to this version, or to ``schema`` if the version lacks the columns. Values of other
+            topics are decoded by the versions of their messages. The schemas of messages are always
+            requested, because a topic that was deleted and created again may reuse a number.
+        is_given: True if ``schema`` is the user's; then values of all versions are resolved to it alone.
+        is_default: True if values without a schema at the broker have ``schema``; otherwise they are bad.
+        load: unique name of this read, because schemas cached for another read are not used.
     """
 
     schema: Schema
@@ -92,7 +92,7 @@ class ReaderSchema:
         return formats.column_type(self.schema)
 
     def check_columns(self) -> None:
-        """Raises UnsupportedError for a field that has no column; ``type`` leaves it out."""
+        """Raises UnsupportedError for a field that has no column, which ``type`` leaves out."""
         formats.check_columns(self.schema)
 
     def check(self, target: pa.DataType) -> None:
@@ -104,16 +104,16 @@ class ReaderSchema:
         return not any(changed_fields(self.type, formats.column_type(own)))
 
     def decoder(self, writer: Schema, own: Schema, target: pa.DataType) -> ValueDecoder | str:
-        """Returns the decoder of a topic's values to a type, or the reason why there is none.
+        """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
         Args:
             writer: version of the values.
-            own: version of the topic that values are resolved to, if it has the columns.
+            own: version of the topic to which values are resolved, if the version has the columns.
             target: type of the column.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema
-        # Equal columns do not make equal schemas: null, or a new symbol, fits one topic's and not another's.
+        # Schemas with equal columns may differ: null, or a new symbol, may fit only one topic's schema.
         return _decoder(writer, (self.schema,) if self.is_given else (own, self.schema), target)
 
 
@@ -122,8 +122,8 @@ def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None)
 
     Args:
         own: schema of the topic.
-        value: function that returns the user's schema of a type, for values; None: that of the topic.
-        key: the same for the keys of KEY_VALUE.
+        value: function that returns the user's schema of a type, for values; None: the topic's schema.
+        key: function that returns the user's schema of a type, for the keys of KEY_VALUE; None: the topic's.
     """
     if own.type is not SchemaType.KEY_VALUE:
         return own if value is None else value(own.type)
@@ -133,7 +133,7 @@ def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None)
 
 
 class TypedValues:
-    """n values as a column, and the errors of bad ones.
+    """n values as a column, and the errors of bad values.
 
     Args:
         messages: messages of the values.
@@ -142,13 +142,13 @@ class TypedValues:
         keys: keys, ``binary`` [n].
         groups: groups of the n rows.
         work: allowance of work for the values.
-        pinned: newest version that may have given the columns; -1: none.
+        pinned: newest version from which the columns may have been made; -1: none.
 
     Attributes:
         column: n rows of the target's type; null if the row is bad, a tombstone or a deletion.
         payloads: payloads of the values, ``binary`` [n]; null for tombstones and deletions.
         keys: keys of the messages if the schema is KEY_VALUE, ``binary`` [n]; else nulls.
-        is_bad: bool[n]; None where all rows are good.
+        is_bad: flags of bad rows, bool[n]; None: all rows are good.
     """
 
     def __init__(
@@ -180,9 +180,9 @@ class TypedValues:
             self.is_bad = self._has_too_much if self.is_bad is None else self.is_bad | self._has_too_much
 
     def _deleted(self) -> Flags | None:
-        """Returns the bad rows that are deletions, bool[n]; None if there are none.
+        """Returns flags of the bad rows that are deletions, bool[n]; None: no row is.
 
-        Most clients cannot send a null, so the broker's compaction takes an empty payload with a key for one.
+        Most clients cannot send a null, so the broker's compaction deletes a key by an empty payload.
         """
         if self.is_bad is None:
             return None
@@ -198,7 +198,7 @@ class TypedValues:
 
         Args:
             row: index of the row.
-            is_fatal: whether the error ends the read; else it is a warning, and advises no other ``mode``.
+            is_fatal: True: the error ends the read, and advises another ``mode``. False: it is a warning.
         """
         version, reader = self._groups.of(row)
         if self._has_too_much is not None and self._has_too_much[row]:
@@ -225,11 +225,11 @@ class TypedValueReader:
     """Reads the values of one range of a topic partition; all of its messages already exist.
 
     Args:
-        versions_of: function that returns the current versions of the topic; it need not cache missing ones.
+        versions_of: function that returns the topic's schemas; it need not cache that a version is missing.
         topic: topic partition.
         reader: schemas of the read.
         target: type of the column: the type of ``reader``, or a projection of it.
-        refuse_changes: whether a newer version whose values the columns cannot hold is an error.
+        refuse_changes: True if a newer version whose values the columns cannot hold is an error.
         pool: allowance of work of the task that reads; None: the task reads nothing else.
     """
 
@@ -257,13 +257,12 @@ class TypedValueReader:
         self._default = self._of_writer(reader.schema) if reader.is_default else None
 
     def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
-        """Reads the values of at least one message, in parts that each take bounded memory.
+        """Reads the values of at least one message, in parts of bounded memory.
 
         Parts are read lazily, and not kept; most messages are one part.
 
         Raises:
-            SchemaChangedError: a value has a newer version whose values the columns cannot hold, and that is
-                an error.
+            SchemaChangedError: ``refuse_changes``, and the columns cannot hold the values of a newer version.
             BrokerError: a version could not be requested from the broker.
         """
         payloads = messages.value
@@ -304,7 +303,7 @@ class TypedValueReader:
             if unknown:
                 self._writers.update(self._versions_of(self._topic, unknown))
                 if self._own is not None and self._pinned in unknown:
-                    self._writers.setdefault(self._pinned, self._own)  # it was deleted since
+                    self._writers.setdefault(self._pinned, self._own)  # deleted after the start
             for version in new:
                 writer = self._writers.get(version)
                 is_newer = version > self._pinned or (version == self._pinned and writer != self._own)
@@ -328,7 +327,7 @@ class TypedValueReader:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
         except (SchemaError, UnsupportedError):
-            return  # its values cannot be read, with these columns or others
+            return  # no columns fit the version's values
         reader = self._of_writer(writer)
         if not changes and isinstance(reader, str):
             changes = [reader]
@@ -411,7 +410,7 @@ class _Groups:
         if not isinstance(reader, str):
             decoded = reader.decode(values, keys, work)
             return decoded.column, decoded.is_bad
-        # Nothing is lost with a tombstone that has no typed key.
+        # A tombstone without a key has nothing to decode, so it is good.
         is_bad: Flags = (values.is_valid().to_numpy(zero_copy_only=False)) | (
             keys.is_valid().to_numpy(zero_copy_only=False)
         )
@@ -446,12 +445,12 @@ def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> 
 
 
 def _compiled(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Returns the decoder of this process for some schemas; all tasks share it."""
+    """Returns the process's decoder for the schemas, which all its tasks share."""
     return _DECODERS.get(writer, reader, target)
 
 
 class _Decoders:
-    """Keeps the last used decoders, up to a total size of their schemas. Thread-safe."""
+    """Caches the last used decoders, up to a total size of their schemas. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -1,10 +1,9 @@
 """Entries -> Arrow record batches of :class:`schema.RowColumns`: the rows that Spark reads.
 
-Payloads become columns by one implementation for each format of values, chosen once per read; it decides what
-happens to bad rows. Columns other than key and value must cost next to nothing. Small record batches are
-joined, because the fixed cost of sending one is about 2 ms while other processes use the same caches, as much
-as 10,000 rows of 100 bytes take. This module must not know how entries and values are decoded, nor use
-Spark's session.
+A read has one PayloadReader, by the format of its values, which also handles bad rows. Columns other than key
+and value must cost next to nothing. Small record batches are joined, because sending a batch costs about 2 ms
+while other processes use the same caches, as much as 10,000 rows of 100 bytes. Must not know how entries and
+values are decoded, nor use Spark's session.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ class BadRows(Enum):
 
 
 class PayloadColumns(NamedTuple):
-    """The rows that n payloads become.
+    """The rows of n payloads.
 
     Attributes:
         rows: number of rows, n.
-        columns: columns by name, n rows each. There may be more than are selected.
-        left_out: bool[n], true for rows that are left out; None if none is.
+        columns: columns by name, n rows each; maybe more columns than are selected.
+        left_out: bool[n], flags of the rows that are left out; None: no row is.
     """
 
     rows: int
@@ -64,7 +63,7 @@ class PayloadReader(Protocol):
     """Makes columns from payloads."""
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yield the columns of at least one message, in parts; raises the errors of the format for bad rows.
+        """Yields the columns of at least one message, in parts; raises the errors of the format for bad rows.
 
         No reference to a part is kept while the next one is made.
         """
@@ -78,7 +77,7 @@ class RawValues:
         self._is_wanted = VALUE in columns.schema.names
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yield the column ``value``, in one part."""
+        """Yields the column ``value``, in one part."""
         yield PayloadColumns(len(messages), {VALUE: messages.value} if self._is_wanted else {})
 
 
@@ -100,11 +99,10 @@ class SchemaValues:
         self._bad_rows = bad_rows
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yield the fields of the payloads, or one column ``value``, in the same parts as the reader.
+        """Yields the fields of the payloads, or one column ``value``, in the same parts as the reader.
 
         Raises:
-            SchemaError: a row cannot be decoded, and the mode is FAILFAST; the error names the first such
-                row.
+            SchemaError: a row cannot be decoded, and the mode is FAILFAST; names the first such row.
             SchemaChangedError: as in :meth:`pulsar_spark.client.TypedValueReader.read`.
         """
         return map(partial(self._columns, messages), self._reader.read(messages))
@@ -123,7 +121,7 @@ class SchemaValues:
         if self._bad_rows is BadRows.DROPMALFORMED:
             return PayloadColumns(len(column), columns, values.is_bad)
         if self._has_corrupt:
-            # A bad key may come without a payload. A null in this column would mean that the row is good.
+            # A bad row without a payload has its key, or b"", because null in this column means a good row.
             given = pc.coalesce(values.payloads, values.keys, pa.scalar(b""))
             columns[CORRUPT_VALUE] = pc.replace_with_mask(
                 given, pa.array(~values.is_bad), pa.scalar(None, pa.binary())
@@ -141,7 +139,7 @@ class SchemaValues:
                 fate = "have null in their columns"
             case mode:
                 assert_never(mode)
-        # A topic may have many bad rows. One warning per task keeps them from hiding all other log lines.
+        # One warning per task, because many warnings would hide all other log lines.
         _log.log(
             logging.DEBUG if self._has_warned else logging.WARNING,
             "%s: %d of %d messages cannot be read and %s; first: %s",
@@ -171,29 +169,28 @@ def record_batches(
     max_message_size: Callable[[], int] | None = None,
     copies: Sequence[CopyRange] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Turn whole entries into record batches of rows, in order.
+    """Yields record batches of the rows of whole entries, in order.
 
     Args:
         topic: topic partition of the entries.
-        entries: entries as :func:`pulsar_spark.client.read_ranges` gives them: chunked messages assembled,
-            nothing encrypted.
+        entries: entries that :func:`pulsar_spark.client.read_ranges` yields: chunked messages are assembled,
+            and messages decrypted.
         start: start position. If it has a batch index, rows of its entry up to and including that index are
             left out.
         end: end position. If it has a batch index, rows of its entry after that index are left out.
         columns: columns of the rows.
-        values: makes the columns of the payloads; None: the column ``value`` holds their bytes.
-        max_rows: a batch is closed once it has this many rows. Its last entry never takes it to twice as
-            many.
-        max_bytes: limit for the bytes of its entries, uncompressed, with their metadata. Only a
-            single larger row makes a larger batch.
-        leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
-        max_message_size: returns the cluster's maximum message size in bytes, once entries have been read;
-            None for the default.
-        copies: which copies of other clusters' entries are read; the others are left out.
+        values: reader of the payloads; None: the column ``value`` holds their bytes.
+        max_rows: number of rows at which a batch is closed; a batch has fewer than twice as many.
+        max_bytes: maximum bytes of a batch's entries, uncompressed, with metadata. Only a single larger row
+            makes a larger batch.
+        leave_out_corrupt: True: entries that cannot be decoded are left out, with a WARNING for each.
+        max_message_size: function that returns the cluster's maximum message size in bytes, after entries
+            were read; None: the default.
+        copies: copies of other clusters' entries that are read; other copies are left out.
 
     Raises:
-        CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false. It names topic and
-            message id.
+        CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false; names topic and message
+            id.
         UnsupportedError: an entry holds records of Kafka.
         PulsarError: an error that ``values`` raises.
     """
@@ -225,16 +222,16 @@ class _Assembler:
         self._max_bytes = max_bytes
 
     def record_batches(self, messages: DecodedMessages) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as one record batch, or as several that share memory if they are too many.
+        """Yields the rows as one record batch; too many rows as several batches that share memory.
 
-        No reference to a batch is kept while its rows are used, and none to its rows while the next are
-        decoded: freed memory that is used again is still in the processor's cache.
+        A batch is freed when the caller drops it, before the next rows are decoded, because reused memory is
+        still in the processor's cache.
         """
         if not len(messages):
             return
         count, first = len(messages), 0
         ends = [count]
-        # The size read counts, not the size of the columns made from it.
+        # The size of the entries counts, not the size of the columns.
         if count >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
             sizes = pc.fill_null(pc.binary_length(messages.value), 0).to_numpy()
             offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
@@ -265,7 +262,7 @@ class _Assembler:
 
 
 def _without_columns(rows: int) -> pa.RecordBatch:
-    """Rows of which Spark takes only the number."""
+    """Returns a batch without columns, of which Spark reads only the number of rows."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
@@ -281,11 +278,11 @@ def joined(
     max_bytes: int = JOINED_BYTES,
     clock: Callable[[], float] = now,
 ) -> Iterator[pa.RecordBatch]:
-    """Join batches that follow one another, up to a number of rows and bytes; larger ones are given alone.
+    """Joins consecutive batches, up to a number of rows and bytes; larger batches are not joined.
 
-    The first batch is given at once, so that a task with slow rows sends some early. Batches that have
-    reached a limit are also given at once. Rows keep their order, and batches without rows are left out. No
-    reference to a batch is kept once it has been given. Where batches end depends on time.
+    Yields the first batch at once, so that a task with slow rows sends some early, and batches at a limit.
+    Rows keep their order, and batches without rows are left out. No reference to a yielded batch is kept. The
+    ends of batches depend on time.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -311,7 +308,7 @@ def joined(
 
 
 def _one(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join the held batches and drop them."""
+    """Joins the held batches, and empties the list."""
     if len(held) == 1:
         return held.pop()
     table = pa.Table.from_batches(held)

@@ -1,7 +1,7 @@
-"""RowColumns: the columns of rows that are read, with their Spark and Arrow schema and their makers.
+"""RowColumns: the columns of the source's rows, with their Spark and Arrow schema and their makers.
 
-A maker turns decoded messages into a column of Spark's type, with kernel calls for all rows at once. This
-module knows nothing of Pulsar's formats: :class:`pulsar_spark.client.DecodedMessages` has decoded them.
+A maker makes a column of Spark's type from decoded messages, with Arrow's kernels for all rows at once. Must
+not know Pulsar's formats, which :class:`pulsar_spark.client.DecodedMessages` decodes.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ CORRUPT_VALUE = "__corruptValue"
 # A record batch is closed at this many rows. With 10,000, a Python worker takes 1.4 times the CPU to read
 # messages of 100 bytes: the fixed cost of a batch is 1.6 ms while other processes use the same caches.
 MAX_ROWS = 40_000
-MAX_TYPED_ROWS = 10_000  # the same for values with a schema, which may take far more memory than their bytes
+MAX_TYPED_ROWS = 10_000  # limit for values with a schema, which may take far more memory than their bytes
 
-# Columns with the same value in all rows are kept up to this many rows; longer ones are made each time.
+# Columns with the same value in all rows are kept up to this many rows; longer columns are made each time.
 KEPT_ROWS = 2 * MAX_ROWS
 
 _MAX_MS = (1 << 63) // 1000 - 1  # latest time in ms that fits into an int64 of microseconds
@@ -78,8 +78,7 @@ class MetadataColumn:
 
     Attributes:
         type: Spark type of the column.
-        maker: returns the maker for a topic partition. A maker, with what it keeps between batches, lives as
-            long as the read.
+        maker: function that returns the maker for a topic partition. A maker lives as long as the read.
     """
 
     type: DataType
@@ -91,14 +90,14 @@ class Repeated:
 
     def __init__(self, make: Callable[[int], pa.Array]) -> None:
         self._make = make
-        # Made when it is needed: with its first array pyarrow imports pandas, which no planner needs.
+        # Made at first use, because pyarrow's first array imports pandas, which planners do not need.
         self._array: pa.Array | None = None
 
     def of(self, length: int) -> pa.Array:
-        """The column for ``length`` rows."""
+        """Returns the column for ``length`` rows."""
         if length > KEPT_ROWS:
             return self._make(length)
-        array = self._array  # another thread may replace it by a shorter one
+        array = self._array  # another thread may set ``self._array`` to a shorter array
         if array is None or length > len(array):
             double = 0 if array is None else 2 * len(array)
             self._array = array = self._make(min(max(length, double), KEPT_ROWS))
@@ -115,12 +114,12 @@ NO_PROPERTIES = Repeated(
 
 
 def _any_topic(make: Maker) -> Callable[[TopicName], Maker]:
-    """Return a function that gives the same maker for all topics."""
+    """Returns a function that returns the same maker for all topics."""
     return lambda topic: make
 
 
 def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Maker]:
-    """Return a maker of a column whose value is the same in all rows of a topic partition."""
+    """Returns the maker function of a column with one value in all rows of a topic partition."""
 
     def maker(topic: TopicName) -> Maker:
         scalar = value(topic)
@@ -131,7 +130,7 @@ def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Make
 
 
 def _entry_field(field: EntryField) -> Callable[[TopicName], Maker]:
-    """Return a maker of a metadata field of the entry that holds each message."""
+    """Returns the maker function of a metadata field of each message's entry."""
     return _any_topic(lambda messages: messages.entry_field(field))
 
 
@@ -148,7 +147,7 @@ def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
 
 
 def _microseconds(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Convert times in ms to microseconds, limited to the latest that fits; negatives mean 2**63 or more."""
+    """Converts times in ms to microseconds, up to the latest that fits; negatives mean 2**63 or more."""
     return np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS)) * 1000
 
 
@@ -161,8 +160,7 @@ def _event_time(messages: DecodedMessages) -> pa.TimestampArray:
     times = messages.event_time
     if times is None:
         return NO_TIME.of(len(messages))
-    # In Pulsar 0 means unset. Times that do not fit into microseconds become the earliest or latest that
-    # does.
+    # In Pulsar 0 means unset. Times beyond int64 in microseconds become the earliest or latest time.
     times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
     times = pc.min_element_wise(times, _MAX_MS, skip_nulls=False)
     times = pc.max_element_wise(times, -_MAX_MS, skip_nulls=False)
@@ -175,7 +173,7 @@ def _properties(messages: DecodedMessages) -> pa.MapArray:
 
 
 def _offset(messages: DecodedMessages) -> pa.StringArray:
-    """Positions as ``ledger:entry``, followed by ``:batch`` for messages of batches."""
+    """Returns positions as ``ledger:entry``, followed by ``:batch`` for messages of batches."""
     parts = [messages.ledger, messages.entry, messages.batch_index]
     texts = [part.cast(pa.string()) for part in parts if part is not None]
     return pc.binary_join_element_wise(*texts, ":", null_handling="skip")
@@ -186,7 +184,7 @@ def _ordering_key(messages: DecodedMessages) -> pa.BinaryArray:
     return NO_BYTES.of(len(messages)) if keys is None else keys
 
 
-# The columns, in the order of the docs.
+# Metadata columns, in the order of the docs.
 METADATA_COLUMNS: dict[str, MetadataColumn] = {
     KEY: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.key)),
     TOPIC: MetadataColumn(StringType(), _same(_topic)),
@@ -205,7 +203,7 @@ METADATA_COLUMNS: dict[str, MetadataColumn] = {
     IS_NULL: MetadataColumn(BooleanType(), _any_topic(lambda messages: messages.is_null)),
     INDEX: MetadataColumn(LongType(), _any_topic(lambda messages: messages.broker_index)),
     BROKER_PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_broker_publish_time)),
-    # These are all nulls. If there are bad rows, the reader of the payloads makes the column instead.
+    # All nulls. If rows are bad, the reader of the payloads makes the column instead.
     CORRUPT_VALUE: MetadataColumn(BinaryType(), _any_topic(lambda messages: NO_BYTES.of(len(messages)))),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)
@@ -215,7 +213,7 @@ VALUE = "value"
 
 
 class ValueFormat(Enum):
-    """How payloads and columns belong together, in both directions."""
+    """The relation of payloads to columns, for reads and writes."""
 
     RAW = "raw"
     COLUMNS = "columns"
@@ -227,16 +225,16 @@ _SHOWN = 20  # maximum number of names in an error
 
 @dataclass(frozen=True)
 class RowColumns:
-    """The columns of rows: those of the payload, then metadata columns; or a selection of them in any order.
+    """Columns of the payload, then metadata columns; or a selection of both in any order.
 
-    A task makes its schemas once, not once for each topic partition.
+    A task makes the schemas once, not once for each topic partition.
 
     Attributes:
         metadata: names from ``METADATA_COLUMNS``, in the order of the columns.
         value_type: type that payloads are decoded to; None: the column ``value`` holds their bytes.
-        is_flat: whether a ``value_type`` that is a struct gives a column for each field; otherwise the column
-            ``value`` holds it.
-        projection: the columns that the user selects; None: all.
+        is_flat: True if each field of a struct ``value_type`` is a column. False: the column ``value`` has
+            the struct.
+        projection: columns that the user selects; None: all.
     """
 
     metadata: tuple[str, ...] = DEFAULT_METADATA_COLUMNS
@@ -246,7 +244,7 @@ class RowColumns:
 
     @cached_property
     def schema(self) -> StructType:
-        """The Spark schema of the rows.
+        """Returns the Spark schema of the rows.
 
         Raises:
             OptionError: two columns have the same name.
@@ -259,9 +257,9 @@ class RowColumns:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema.
+        """Returns the Arrow schema.
 
-        Spark compares it exactly with a read's first batch; it does not check later batches.
+        Spark compares the schema exactly with a read's first batch, and does not check later batches.
         """
         return arrow_schema(self.schema)
 
@@ -272,9 +270,9 @@ class RowColumns:
 
     @property
     def target(self) -> pa.DataType | None:
-        """The Arrow type that payloads are decoded to, with fields in the order of ``value_type``.
+        """Returns the Arrow type that payloads are decoded to, with fields in the order of ``value_type``.
 
-        It is the whole type if none of its columns are selected.
+        The whole ``value_type`` if none of its columns are selected.
         """
         if self.projection is None or self.value_type is None:
             return self.value_type
@@ -285,19 +283,19 @@ class RowColumns:
         return pa.struct(fields) if self.has_fields else fields[0].type
 
     def makers(self, topic: TopicName) -> dict[str, Maker]:
-        """The makers of the metadata columns for a topic partition, by name."""
+        """Returns the makers of the metadata columns for a topic partition, by name."""
         payload = set(self._payload.names)
         return {
             name: METADATA_COLUMNS[name].maker(topic) for name in self.schema.names if name not in payload
         }
 
     def projected(self, wanted: StructType) -> RowColumns:
-        """These columns limited to those that the user selects.
+        """Returns the columns that the user selects.
 
         The decoder checks whether types can be promoted.
 
         Raises:
-            OptionError: the source does not have a selected column, or cannot give it that type or name.
+            OptionError: the source lacks a selected column, or the column cannot have that type or name.
         """
         payload, metadata = ({f.name: f for f in each.fields} for each in (self._payload, self._metadata))
         if wanted.fields == [*payload.values(), *metadata.values()]:
@@ -315,7 +313,7 @@ class RowColumns:
                 )
         _check_fields(wanted, StructType([*payload.values(), *metadata.values()]), "")
         for field in wanted.fields:
-            # Old schema versions, tombstones and bad rows give nulls, whatever the schema says.
+            # Old schema versions, tombstones and bad rows have nulls, whatever the schema says.
             if not field.nullable or _has_not_null(field.dataType):
                 raise OptionError(
                     f"column {field.name} is NOT NULL in .schema(...)",
@@ -334,7 +332,7 @@ class RowColumns:
 
     @cached_property
     def _payload(self) -> StructType:
-        """All columns of the payload."""
+        """Returns all columns of the payload."""
         if self.value_type is None:
             return StructType([StructField(VALUE, BinaryType())])
         kind = from_arrow_type(self.value_type, prefer_timestamp_ntz=True)
@@ -348,9 +346,9 @@ class RowColumns:
         return StructType([StructField(name, METADATA_COLUMNS[name].type) for name in self.metadata])
 
     def _check_names(self, names: Iterable[str]) -> None:
-        """Raise OptionError for equal names.
+        """Raises OptionError for equal names.
 
-        Those that differ only by case are Spark's to judge, which depends on ``spark.sql.caseSensitive``.
+        Spark checks names that differ only by case, as ``spark.sql.caseSensitive`` says.
         """
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
@@ -361,7 +359,7 @@ class RowColumns:
 
 
 def _check_fields(wanted: DataType, given: DataType, path: str) -> None:
-    """Raise OptionError for a field, at any depth, that is unknown or is selected twice."""
+    """Raises OptionError for a field, at any depth, that is unknown or is selected twice."""
     if isinstance(wanted, ArrayType) and isinstance(given, ArrayType):
         _check_fields(wanted.elementType, given.elementType, f"{path}[]")
     if isinstance(wanted, MapType) and isinstance(given, MapType):

@@ -1,4 +1,4 @@
-"""Arrow record batches that Spark writes -> message columns, one group per topic. Kernels, no row loop."""
+"""Record batches that Spark writes -> message columns of each topic, with Arrow's kernels, no row loop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from pulsar_spark.spark.rows.write_values import (
     value_columns,
 )
 
-# The metadata columns that exist only for writing.
+# Metadata columns that only the sink has.
 DELIVER_AT = "__deliverAt"
 DELIVER_AFTER = "__deliverAfter"
 
@@ -57,11 +57,11 @@ class Encoders(Protocol):
     """The encoders of rows into values, for topics that have a schema."""
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of a topic's rows; raises PulsarError if there is none."""
+        """Returns the encoder of a topic's rows; raises PulsarError if the topic has no encoder."""
         ...
 
     def prepare(self, topics: Sequence[TopicName]) -> None:
-        """Request at once all that the encoders of ``topics`` need."""
+        """Prepares the encoders of ``topics``, with all requests at once."""
         ...
 
 
@@ -72,10 +72,10 @@ class MessageShape:
     Attributes:
         value: name of the column that holds the bytes of the value, or the columns from which a schema makes
             values.
-        topic: topic of all rows, whatever topic they name; None if each row names its own.
+        topic: topic of all rows, whatever topic rows name; None: each row names its topic.
         reserved: names of the reserved columns in the rows.
-        ignored: names of columns that only the source has; they are not written.
-        upsert: whether each row must have a key, because a compacted topic keeps the last message of each
+        ignored: names of columns that only the source has, which are not written.
+        upsert: True if each row must have a key, because a compacted topic keeps the last message of each
             key.
     """
 
@@ -87,12 +87,12 @@ class MessageShape:
 
     @property
     def allows_joined_batches(self) -> bool:
-        """Whether the messages of rows and their order do not depend on where record batches end.
+        """Whether the rows' messages and their order do not depend on the ends of record batches.
 
-        Spark may end a task's rows early, and a replay has more rows, so joined batches end elsewhere. Topics
-        that rows name are opened and closed by record batches. Whether rows are put together by key depends
-        on whether their record batch has times of delivery. Encoded values may be far larger than their
-        columns, so batches of those are not joined either.
+        Joined batches may end elsewhere in a replay, because Spark may end a task's rows early. The ends
+        matter for topics that rows name, which are opened and closed by batch, and for delivery times, which
+        decide whether a batch's rows are grouped by key. Batches of encoded values are not joined either,
+        because the values may be far larger than their columns.
         """
         has_times = not self.reserved.isdisjoint((DELIVER_AT, DELIVER_AFTER))
         return self.topic is not None and isinstance(self.value, str) and not has_times
@@ -100,14 +100,14 @@ class MessageShape:
     def messages(
         self, batch: pa.RecordBatch, encoders: Encoders | None = None
     ) -> Iterator[tuple[TopicName, MessageColumns]]:
-        """Yield the messages of a batch by topic, each topic's in the order of the rows.
+        """Yields the messages of a batch by topic, each topic's in the order of the rows.
 
         Args:
             batch: record batch of n rows.
-            encoders: encoders of values that have a schema; None if the value is the bytes of a column.
+            encoders: encoders of values with a schema; None: the value is the bytes of a column.
 
         Raises:
-            OptionError: a row has no topic or an invalid one, no key although ``upsert`` needs it, two
+            OptionError: a row has no topic or an invalid topic, no key although ``upsert`` needs a key, two
                 delivery times, or two keys.
             SchemaError: a row does not fit the schema of its topic.
         """
@@ -133,7 +133,7 @@ class MessageShape:
     def _encoded(
         self, topic: TopicName, columns: MessageColumns, rows: pa.Array | None, encoders: Encoders | None
     ) -> MessageColumns:
-        """Encode the values of one topic's rows, and the keys that are part of them."""
+        """Encodes the values of one topic's rows, and the keys of KEY_VALUE."""
         if rows is not None:
             assert encoders is not None
             encoder = encoders.of(topic)
@@ -178,8 +178,8 @@ class MessageShape:
         )
 
 
-# The types of the metadata columns that the sink accepts. All others exist only in the source: the sink
-# leaves them out, so that rows can be written as they were read.
+# The types of the metadata columns that the sink accepts. The sink leaves out the source's other metadata
+# columns, so that rows can be written as they were read.
 _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     TOPIC: (StringType,),
     KEY: (StringType, BinaryType, NullType),
@@ -192,7 +192,7 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     DELIVER_AFTER: (LongType, IntegerType, NullType),
 }
 _RAW = SinkValues()
-# The columns of Spark's Kafka sink beside the value, and those that they are here.
+# The columns of Spark's Kafka sink except the value, and the columns of this sink with the same meaning.
 _OF_KAFKA = {
     "key": KEY,
     "headers": PROPERTIES,
@@ -203,14 +203,14 @@ _OF_KAFKA = {
 
 
 def written_types() -> dict[str, list[str]]:
-    """The Spark SQL types of each metadata column that the sink accepts, by column name."""
+    """Returns the accepted Spark SQL types of each of the sink's metadata columns, by column name."""
     return {name: _ddls(name) for name in _ALLOWED}
 
 
 def message_shape(
     schema: StructType, topic: TopicName | None, *, upsert: bool = False, values: SinkValues = _RAW
 ) -> MessageShape:
-    """Determine the meaning of each column of the rows to write.
+    """Determines the meaning of each column of the rows to write.
 
     Args:
         schema: schema of the rows.
@@ -219,7 +219,7 @@ def message_shape(
         values: the user's options for values.
 
     Raises:
-        OptionError: there is no topic, no value column or several, or a column of a type that is not
+        OptionError: the rows have no topic, no value column or several, a column of a type that is not
             accepted, or an unknown column whose name begins with ``__``.
     """
     fields = {field.name: field for field in schema.fields}
@@ -253,7 +253,7 @@ def message_shape(
 
 
 def _check_kafka(fields: Mapping[str, StructField], values: SinkValues) -> None:
-    """Raise OptionError for the columns of Spark's Kafka sink, which would become a part of the value."""
+    """Raises OptionError for columns of Spark's Kafka sink, which would become a part of the value."""
     names = fields.keys() - {*values.key_columns}
     has_payload = "value" in names and isinstance(fields["value"].dataType, StringType | BinaryType)
     found = [name for name in fields if name in names and name in _OF_KAFKA]
@@ -267,7 +267,7 @@ def _check_kafka(fields: Mapping[str, StructField], values: SinkValues) -> None:
 
 
 def _check_names(payload: Sequence[StructField]) -> None:
-    """Raise OptionError for unknown names with ``__``: a mistyped name must not become a value or a field."""
+    """Raises OptionError for unknown names with ``__``, because a mistyped name must not become a field."""
     known = {name.lower(): name for name in (*METADATA_COLUMNS, *_ALLOWED)}
     for name in (field.name for field in payload if field.name.startswith("__")):
         near = difflib.get_close_matches(name.lower(), known, n=1)
@@ -301,7 +301,7 @@ def _ddl(kind: type[DataType]) -> str:
 
 
 def _by_topic(names: pa.Array) -> tuple[list[TopicName], np.ndarray]:
-    """The topics, and each row's index into them. Short and full names of a topic are the same topic."""
+    """Returns the topics, and the index of each row's topic. Short and full names are the same topic."""
     if names.null_count:
         raise OptionError(f"a row has no topic: its {TOPIC} is null", advice="Fill the column")
     coded = names.dictionary_encode()
@@ -331,11 +331,11 @@ def _integers(array: pa.Array) -> pa.Array | None:
 
 
 def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int64Array | None:
-    """Delivery times in ms since 1970, from such times (``at``) or delays in ms from now (``after``)."""
+    """Returns times in ms since 1970, from such times (``at``) or delays in ms from now (``after``)."""
     if after is None:
         return at
     now = epoch_ms()
-    longest = (1 << 63) - 1 - now  # a sum beyond int64 would be a time long ago
+    longest = (1 << 63) - 1 - now  # a sum beyond int64 would become a time long ago
     from_now = pc.add(pc.min_element_wise(after.cast(pa.int64()), longest, skip_nulls=False), now)
     if at is None:
         return from_now
@@ -345,7 +345,7 @@ def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int6
 
 
 def _properties(maps: pa.MapArray) -> pa.MapArray | None:
-    """Maps without nulls: a null map becomes empty, a null value is left out. None if all maps are empty."""
+    """Returns maps with an empty map for null, and without null values; None: all maps are empty."""
     maps = maps.cast(_MAP)
     if maps.null_count:
         rows = np.where(maps.is_null().to_numpy(zero_copy_only=False), len(maps), np.arange(len(maps)))

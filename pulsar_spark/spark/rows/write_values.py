@@ -1,6 +1,6 @@
-"""The columns of written rows that are the value: bytes, or values that a schema encodes.
+"""The value columns of written rows: bytes, or values that a schema encodes.
 
-This module owns the shape of rows for each ``valueFormat``. It must not know which schema a topic has.
+Owns the shape of rows for each ``valueFormat``. Must not know a topic's schema.
 """
 
 from __future__ import annotations
@@ -39,19 +39,18 @@ from pulsar_spark.spark.spark_api import arrow_type
 
 @dataclass(frozen=True, slots=True)
 class SinkValues:
-    """The user's options for values, and what the topic's schema says about them.
+    """The user's options for values, and the properties that the topic's schema adds.
 
     Attributes:
-        format: whether columns are the fields of a value, or one column is the value.
+        format: form of the value: columns are its fields, or one column is the value.
         kind: encoding of the values; RAW values have none.
-        key_columns: names of the columns that are the key of a KEY_VALUE schema; empty: the schema is not
-            KEY_VALUE, or its keys are in the value.
-        is_pair: whether the one column is a struct of the ``key`` and ``value`` of a KEY_VALUE schema.
-        key_value_encoding: where that key is stored; None: as the topic's schema says.
-        may_register: whether a new schema version may be registered if the topic's schema does not fit the
-            rows.
-        value_schema: the schema to register for values; None: one that is made of their columns.
-        key_schema: the same for keys.
+        key_columns: names of the key's columns for a KEY_VALUE schema; empty: the schema is not KEY_VALUE,
+            or its keys are in the value.
+        is_pair: True if the one column is a struct of the ``key`` and ``value`` of a KEY_VALUE schema.
+        key_value_encoding: place of the key of KEY_VALUE; None: as the topic's schema says.
+        may_register: True if a new schema version may be registered for rows that do not fit the topic's.
+        value_schema: schema to register for values; None: a schema of the columns' types.
+        key_schema: schema to register for keys; None: a schema of the columns' types.
     """
 
     format: ValueFormat = ValueFormat.RAW
@@ -66,12 +65,11 @@ class SinkValues:
 
 @dataclass(frozen=True, slots=True)
 class PartColumns:
-    """The columns that are a value or its key.
+    """The columns of a value or of its key.
 
     Attributes:
         names: names of the columns.
-        is_record: whether the columns are the fields of a record; otherwise the one column is the value
-            itself.
+        is_record: True if the columns are the fields of a record. False: the one column is the value.
         type: type of the values.
     """
 
@@ -80,7 +78,7 @@ class PartColumns:
     type: PartType
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        """The values of a batch of n rows, as an array of n values of ``type``."""
+        """Returns the values of a batch of n rows, as an array of n values of ``type``."""
         if not self.is_record:
             return _cast(batch.column(self.names[0]), self.type.arrow)
         arrays = [_cast(batch.column(field.name), field.type) for field in self.type.arrow]
@@ -94,8 +92,9 @@ class ValueColumns:
     Attributes:
         value: columns of the value.
         key: columns of the key if the schema is KEY_VALUE; otherwise None.
-        encoding: where that key is stored; None: as the topic's schema says.
-        pair: name of the column that has ``key`` and ``value`` as fields; None: they are columns.
+        encoding: place of the key; None: as the topic's schema says.
+        pair: name of the struct column with the fields ``key`` and ``value``; None: key and value have
+            separate columns.
     """
 
     value: PartColumns
@@ -105,11 +104,11 @@ class ValueColumns:
 
     @property
     def type(self) -> RowType:
-        """The type of the rows."""
+        """Returns the type of the rows."""
         return RowType(self.value.type, None if self.key is None else self.key.type, self.encoding)
 
     def rows(self, batch: pa.RecordBatch) -> pa.Array:
-        """Rows in an encoder's form: values, or a struct of ``key`` and ``value``."""
+        """Returns rows in an encoder's form: values, or a struct of ``key`` and ``value``."""
         if self.pair is not None:
             names = [field.name for field in batch.column(self.pair).type]
             batch = pa.RecordBatch.from_arrays(batch.column(self.pair).flatten(), names)
@@ -120,14 +119,14 @@ class ValueColumns:
 
 
 def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueColumns:
-    """Determine which columns a schema encodes as value and key.
+    """Determines the columns that a schema encodes as value and key.
 
     Args:
-        fields: the columns of the payload, without reserved ones; their names differ.
+        fields: columns of the payload, without reserved columns; their names differ.
         options: the user's options for values; the format is not RAW.
 
     Raises:
-        OptionError: there is no value column or more than the format allows, a column has a type that no
+        OptionError: rows have no value column or more than the format allows, a column has a type that no
             schema has, or a key column is missing.
     """
     for field in fields:
@@ -164,7 +163,7 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
 
 
 def raw_value(fields: Sequence[StructField]) -> str:
-    """The name of the one column that holds the bytes of the value; raises OptionError if it is not one."""
+    """Returns the name of the column with the bytes of the value; raises OptionError for none or several."""
     if not fields:
         raise OptionError(
             "the rows have no value column", advice="Add one binary or string column, such as value"
@@ -186,14 +185,14 @@ def raw_value(fields: Sequence[StructField]) -> str:
 
 
 def to_binary(array: pa.Array) -> pa.BinaryArray:
-    """Cast to binary. Spark uses large types with spark.sql.execution.arrow.useLargeVarTypes."""
+    """Casts to binary. Spark uses large types with spark.sql.execution.arrow.useLargeVarTypes."""
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.large_binary())
     return array.cast(pa.binary())
 
 
-# A struct column of this name beside key columns is the record itself, not a record of one field: the source
-# gives this shape, and it can hold tombstones.
+# A struct column of this name beside key columns is the record itself, not a record of one field, because
+# the source's rows have this shape. Its null is a tombstone.
 _WHOLE = "value"
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (
@@ -263,7 +262,7 @@ def _primitive_part(field: StructField, given: Schema | None) -> PartColumns:
 
 
 def _check_type(path: str, kind: DataType) -> None:
-    """Raise OptionError for a type that no schema has."""
+    """Raises OptionError for a type that no schema has."""
     if isinstance(kind, ArrayType):
         _check_type(f"{path}[]", kind.elementType)
     elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
@@ -291,5 +290,5 @@ def _check_type(path: str, kind: DataType) -> None:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast Spark's other Arrow types of the same Spark type: large ones, and timestamps in session time."""
+    """Casts other Arrow types of the same Spark type: large types, and timestamps in session time."""
     return array if array.type == kind else array.cast(kind)
