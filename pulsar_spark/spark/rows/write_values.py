@@ -47,7 +47,7 @@ class SinkValues:
         key_columns: names of the key's columns for a KEY_VALUE schema; empty: the schema is not KEY_VALUE,
             or its keys are in the value.
         is_pair: True if the one column is a struct of the ``key`` and ``value`` of a KEY_VALUE schema.
-        key_value_encoding: place of the key of KEY_VALUE; None: as the topic's schema says.
+        key_value_encoding: encoding of KEY_VALUE; None: the encoding of the topic's schema.
         may_register: True if a new schema version may be registered for rows that do not fit the topic's.
         value_schema: schema to register for values; None: a schema of the columns' types.
         key_schema: schema to register for keys; None: a schema of the columns' types.
@@ -92,7 +92,7 @@ class ValueColumns:
     Attributes:
         value: columns of the value.
         key: columns of the key if the schema is KEY_VALUE; otherwise None.
-        encoding: place of the key; None: as the topic's schema says.
+        encoding: encoding of KEY_VALUE; None: the encoding of the topic's schema.
         pair: name of the struct column with the fields ``key`` and ``value``; None: key and value have
             separate columns.
     """
