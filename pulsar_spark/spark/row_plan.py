@@ -167,7 +167,7 @@ def _given_reader(found: _Found, values: ValueOptions) -> ReaderSchema:
         topic = others[0] if others else "of topicsPattern"
         raise OptionError(
             f"topic {topic} has no schema that says what its values are",
-            advice="Set schemaType to their type, and valueSchema",
+            advice="Set schemaType to avro, json, protobuf or primitive, and valueSchema to their schema",
         )
     kinds = {schema_like(schema, value or None, key or None) for schema in own.values()}
     schema = next(iter(kinds), default)

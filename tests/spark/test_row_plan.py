@@ -392,7 +392,7 @@ def test_what_a_schema_of_the_users_own_cannot_be(broker, monkeypatch):
     register(broker, "j", Schema(SchemaType.JSON, record_of("a").encode()))
     broker.create("t")
     for options, words in (
-        ({}, "topic .*/t has no schema that says what its values are. Set schemaType"),
+        ({}, "topic .*/t has no schema that says what its values are. Set schemaType to avro, json"),
         (
             {"topic": "a", "valueSchema": '"int"'},
             "values of topic .*/a cannot be read by the options' schema: .*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from pulsar_spark.client import ReaderSchema, Schema, SchemaType, protobuf_schema
@@ -13,6 +14,7 @@ _DEFINED = {
     *(SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF),
     *(SchemaType.PROTOBUF_NATIVE, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL),
 }
+_OWN = 'Write Avro\'s JSON: {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}'
 _PRIMITIVES = {
     **{name: kind for name, kind in SchemaType.__members__.items() if kind not in _DEFINED},
     "BOOLEAN": SchemaType.BOOL,
@@ -78,16 +80,17 @@ def _advice(data: bytes, kind: SchemaType | None) -> str:
     """Returns the accepted forms of a schema, and the form that was found."""
     if kind not in (SchemaType.AVRO, SchemaType.JSON):
         return "Write the name of a primitive, such as INT64 or STRING, or the file that protoc writes"
-    own = 'Write Avro\'s JSON: {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}'
+    if data.decode(errors="replace") in _PRIMITIVES:
+        return f"The name of a primitive requires schemaType=primitive. {_OWN}"
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
-        return own
+        return _OWN
     if isinstance(tree, dict) and tree.get("type") == "struct":
-        return f"This is Spark's own JSON of a schema. {own}"
+        return f"This is Spark's own JSON of a schema. {_OWN}"
     if isinstance(tree, dict) and ("properties" in tree or "$schema" in tree):
-        return f"This is JSON Schema. {own}"
-    return own
+        return f"This is JSON Schema. {_OWN}"
+    return _OWN
 
 
 def _contents(option: str, path: Path) -> bytes:
@@ -95,8 +98,13 @@ def _contents(option: str, path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE + 1)
     except OSError as error:
-        what = f"{option} cannot be read: {error}"
-        raise OptionError(what, advice="Write Avro's JSON, or a file that the driver can read") from error
+        is_ddl = re.match("[^/.]*[ <(]", str(path)) is not None
+        raise OptionError(
+            f"{option} cannot be read: {error}",
+            advice=f"This looks like Spark's DDL. {_OWN}"
+            if is_ddl
+            else "Write Avro's JSON, or a file that the driver can read",
+        ) from error
     if len(data) > _MAX_FILE:
         raise OptionError(
             f"{option} names a file of more than {_MAX_FILE >> 20} MiB: {path}",

@@ -39,7 +39,8 @@ def _definition(text: str) -> str | Path:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"an Avro schema in JSON, the path of a file with a schema, or a primitive such as INT64: {error}"
+            "an Avro schema in JSON, the path of a file with a schema, or a primitive such as INT64, in "
+            f"capitals: {error}"
         ) from None
     return text
 
@@ -48,6 +49,7 @@ SCHEMAS = Table()
 _OLD = {
     kind.value: f"columns, and schemaType={kind.value} for a topic without a schema" for kind in GivenType
 }
+_NUMBERS = ("INT32", "INT64", "FLOAT", "DOUBLE")
 
 VALUE_FORMAT = SCHEMAS.add(
     "valueFormat",
@@ -80,7 +82,10 @@ KEY_SCHEMA = SCHEMAS.add(
 SCHEMA_TYPE = SCHEMAS.add(
     "schemaType",
     parsers.names_of(parsers.by_value(GivenType)),
-    parsers.one_of(parsers.by_value(GivenType)),
+    parsers.one_of(
+        parsers.by_value(GivenType),
+        {name.lower(): f"primitive, and valueSchema={name}" for name in ("STRING", "BOOLEAN", *_NUMBERS)},
+    ),
     None,
     "The type of values that have no schema at the broker. Source: together with `valueSchema`. Sink: the "
     "type of the schema that is registered, default `avro`; `protobuf` is not written.",

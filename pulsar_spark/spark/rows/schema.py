@@ -311,7 +311,7 @@ class RowColumns:
                     f"column {name} of .schema(...) is not in metadataColumns",
                     advice="Add it to the option metadataColumns",
                 )
-        _check_fields(wanted, StructType([*payload.values(), *metadata.values()]), "")
+        _check_fields(wanted, StructType([*payload.values(), *metadata.values()]), "", self._without_fields)
         for field in wanted.fields:
             # Old schema versions, tombstones and bad rows have nulls, whatever the schema says.
             if not field.nullable or _has_not_null(field.dataType):
@@ -342,6 +342,15 @@ class RowColumns:
         return StructType([StructField(VALUE, kind)])
 
     @property
+    def _without_fields(self) -> str:
+        """Advice about the columns of fields, if the payload has one column; otherwise empty."""
+        if self.value_type is None:
+            return ". For the fields of the topic's schema set valueFormat=columns"
+        if self.is_flat and not self.has_fields:
+            return ". For the fields of values without a schema set schemaType and valueSchema"
+        return ""
+
+    @property
     def _metadata(self) -> StructType:
         return StructType([StructField(name, METADATA_COLUMNS[name].type) for name in self.metadata])
 
@@ -358,8 +367,11 @@ class RowColumns:
             )
 
 
-def _check_fields(wanted: DataType, given: DataType, path: str) -> None:
-    """Raises OptionError for a field, at any depth, that is unknown or is selected twice."""
+def _check_fields(wanted: DataType, given: DataType, path: str, more: str = "") -> None:
+    """Raises OptionError for a field, at any depth, that is unknown or is selected twice.
+
+    Advice about an unknown column ends with ``more``.
+    """
     if isinstance(wanted, ArrayType) and isinstance(given, ArrayType):
         _check_fields(wanted.elementType, given.elementType, f"{path}[]")
     if isinstance(wanted, MapType) and isinstance(given, MapType):
@@ -374,7 +386,7 @@ def _check_fields(wanted: DataType, given: DataType, path: str) -> None:
             shown = ", ".join([*known][:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
             raise OptionError(
                 f"the source has no column {below}",
-                advice=f"Its columns are {shown}" if like is None else f"Write it as {like}",
+                advice=f"Its columns are {shown}{more}" if like is None else f"Write it as {like}",
             )
         _check_fields(field.dataType, known[field.name], below)
     twice = next((name for name, count in Counter(wanted.names).items() if count > 1), None)

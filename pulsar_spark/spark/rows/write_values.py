@@ -146,9 +146,9 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
     missing = [name for name in options.key_columns if name not in by_name]
     if missing:
         raise OptionError(
-            f"option keyColumns names {', '.join(missing)}, but the columns of the rows are "
+            f"the rows have no column {', '.join(missing)} for the key of KEY_VALUE: their columns are "
             f"{', '.join(by_name) or 'none'}",
-            advice="Name columns that the rows have and whose names do not begin with __",
+            advice="Set keyColumns to columns that they have and whose names do not begin with __",
         )
     values = [field for field in fields if field.name not in options.key_columns]
     if not values:

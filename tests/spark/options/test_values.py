@@ -64,7 +64,9 @@ def test_a_schema_of_the_users_own(kind):
 @pytest.mark.parametrize("text", ["", "string", "{", '{"a/b', "[" * 10_000])
 def test_what_is_no_schema(text):
     refused(
-        "option valueSchema is .*It must be an Avro schema in JSON", valueFormat="columns", valueSchema=text
+        "option valueSchema is .*It must be an Avro schema in JSON.*, in capitals",
+        valueFormat="columns",
+        valueSchema=text,
     )
 
 
@@ -99,6 +101,7 @@ def test_what_is_no_schema(text):
             {"valueFormat": "columns", "pulsar_reader_cryptoFailureAction": "CONSUME"},
             "CONSUME gives encrypted bytes, which cannot be read by a schema",
         ),
+        ({"valueFormat": "columns", "schemaType": "int64"}, "must be primitive, and valueSchema=INT64, in"),
         ({"valueFormat": "parquet"}, "one of raw, columns, struct"),
         ({"allowDifferentTopicSchemas": "true"}, "leave it out, and use valueFormat=raw, or columns that"),
         ({"valueFormat": "columns", "mode": "x"}, "one of FAILFAST, PERMISSIVE, DROPMALFORMED"),

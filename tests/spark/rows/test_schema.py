@@ -168,6 +168,12 @@ def test_bytes_may_be_left_out_too():
         (WHOLE, ddl(value=ddl(Tags=LongType())), r"no column value\.Tags\. Write it as tags"),
         (FLAT, ddl(more=MapType(StringType(), ddl(Day=LongType()))), r"more\{\}\.Day\. Write it as day"),
         (FLAT, ddl(value=BinaryType()), "no column value"),
+        (RowColumns(), ddl(id=LongType()), r"no column id\. Its columns are value.*set valueFormat=columns$"),
+        (
+            RowColumns(value_type=pa.binary(), is_flat=True),
+            ddl(id=LongType()),
+            r"no column id\. Its columns are value.*without a schema set schemaType and valueSchema$",
+        ),
         (FLAT, ddl(__offset=StringType()), r"column __offset .* is not in metadataColumns\. Add it"),
         (FLAT, ddl(id=LongType(), __key=StringType()), r"column __key is binary, not string\. Cast"),
         (RowColumns(), ddl(value=StringType()), r"column value is binary, not string\. Cast it after"),

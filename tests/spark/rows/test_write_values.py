@@ -163,8 +163,8 @@ TWICE = StructType().add("x", INT).add("x", INT)
     [
         (struct(), AVRO, (), "rows have no value"),
         (struct(k=INT), AVRO, ("k",), "rows have no value column. Add a column"),
-        (struct(a=INT), AVRO, ("k", "a"), "option keyColumns names k, but the columns of the rows are a"),
-        (struct(), AVRO, ("k",), "option keyColumns names k, but the columns of the rows are none"),
+        (struct(a=INT), AVRO, ("k", "a"), "no column k for the key of KEY_VALUE: their columns are a"),
+        (struct(), AVRO, ("k",), "no column k for the key of KEY_VALUE: their columns are none. Set"),
         (struct(a=INT, b=INT), PRIMITIVE, (), "a primitive is one column, but the rows have 2: a, b"),
         (
             struct(a=DecimalType(9, 2)),
