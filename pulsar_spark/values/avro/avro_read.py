@@ -34,8 +34,8 @@ from pulsar_spark.values.value_bounds import (
 # Property with the number of bytes before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
 
-# Values of one call fit into the processor's caches; more values if these would be too few rows for the
-# overhead of numpy's calls.
+# The values of one call fit into the processor's caches. Of large values a call has at least _MIN_ROWS rows,
+# up to _MAX_BYTES, because each numpy call has an overhead.
 _MAX_ROWS = 16_384
 _MIN_ROWS = 1_000
 _MIN_BYTES = 1 << 20
@@ -124,7 +124,7 @@ class AvroDecoder:
         return f"{len(value) - end} bytes remain after the value"
 
     def _is_good(self, payload: bytes, row: int, work: ValueWork) -> bool:
-        """Whether a payload is a value that fits into the memory that its size allows."""
+        """Whether a payload is a value whose column fits into the memory that the payload's size allows."""
         value = _value_of(payload, left := work.left(row))
         is_good = True
         try:
@@ -153,7 +153,7 @@ class AvroDecoder:
         payloads.fail(rows, after != payloads.ends(rows))
         if rows is None and not payloads.bad.any():
             return column, payloads.bad
-        # Null rows are taken, not only marked, so that their fields are null, too.
+        # ``take`` with nulls, because then the fields of null rows are also null.
         place = np.full(len(values), -1, np.int32)
         place[is_read] = np.arange(len(position), dtype=np.int32)
         place[payloads.bad] = -1
@@ -162,7 +162,7 @@ class AvroDecoder:
 
 @lru_cache(maxsize=256)
 def _reader(step: Step, _type: pa.DataType) -> Reader:
-    """Returns one reader for all versions that are read alike as a column of one type."""
+    """Returns one reader for all versions with equal steps and columns of one type."""
     return reader_of(step)
 
 
@@ -171,7 +171,7 @@ def _value_of(payload: bytes, work: float = math.inf) -> AvroValue:
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
-    """Yields the first row of each slice that is decoded in one call, and the row after its last."""
+    """Yields the first and the end row of each slice that is decoded in one call."""
     if not len(values):
         return iter(())
     offsets = offsets_of(values)

@@ -1,8 +1,8 @@
 """Avro's JSON -> a tree of types, and the Arrow type of each.
 
-Others wrote the text, so its size, depth and names are bounded. Errors have the path of the field: names with
-dots between them, ``[]`` for items of an array, ``{}`` for values of a map. A name may be any text, because
-Pulsar's broker accepts any.
+Anyone may have written the JSON, so its size, depth and names are bounded. Errors have the path of the field:
+names joined by dots, ``[]`` for items of an array, ``{}`` for values of a map. A name may be any text, as for
+Pulsar's broker.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pulsar_spark.values.definition_json import WAY_OUT, parse_json, too_large
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
-MAX_NODES = 10_000  # types in the tree; a named type counts as often as it is used
-MAX_DEPTH = 48  # types in each other
-MAX_NAME = 1_000  # characters of a name or symbol
+MAX_NODES = 10_000  # maximum types in the tree; a named type counts at each use
+MAX_DEPTH = 48  # maximum depth of types
+MAX_NAME = 1_000  # maximum characters of a name or symbol
 MAX_FLOAT: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
 
-_MOST_OF_NUMBERS = 3  # maximum branches of a union that is one number: two kinds, and null
+_MOST_OF_NUMBERS = 3  # maximum branches of a union that becomes one number: two kinds, and null
 _MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 LOCAL_TIMESTAMPS: Final = tuple(f"local-{each}" for each in TIMESTAMPS)
@@ -39,11 +39,11 @@ class AvroPrimitive:
     Attributes:
         kind: name of the primitive.
         logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos. Empty: none, or
-            a logical type that is read as the primitive. JSON has more: see ``json_types``.
+            a logical type that is read as the primitive. JSON has more logical types, see ``json_types``.
         precision: precision of a decimal, 1 to 38.
         scale: scale of a decimal, 0 to precision.
-        form: char, decimal, time-millis or time-micros: the type that JSON has instead; empty: none. In
-            trees of JSON, number: a time that is written as a number.
+        form: type in JSON that differs from ``kind``: char, decimal, time-millis or time-micros; empty: no
+            such type. In trees of JSON, number: a time that is written as a number.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class AvroPrimitive:
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """``size`` bytes; a number if ``logical`` is decimal. ``form`` is that of a primitive."""
+    """``size`` bytes; a number if ``logical`` is decimal. ``form``: see :class:`AvroPrimitive`."""
 
     name: str
     size: int
@@ -68,7 +68,7 @@ class AvroFixed:
 
 @dataclass(frozen=True, slots=True)
 class AvroEnum:
-    """One of some symbols; ``default`` stands for symbols that the reader does not have."""
+    """One of some symbols; ``default`` replaces symbols that the reader does not have."""
 
     name: str
     symbols: tuple[str, ...]
@@ -93,13 +93,13 @@ class AvroMap:
 
 @dataclass(frozen=True, slots=True)
 class AvroUnion:
-    """A value of one of its branches, none of which is a union."""
+    """A value of one of the branches; no branch is a union."""
 
     branches: tuple[AvroType, ...]
 
     @property
     def members(self) -> tuple[AvroType, ...]:
-        """The branches without null."""
+        """Returns the branches without null."""
         return tuple(branch for branch in self.branches if not is_null(branch))
 
 
@@ -147,7 +147,7 @@ class AvroRecursive:
 
     @property
     def error(self) -> UnsupportedError:
-        """The error of a column of this type."""
+        """Returns the error of a column of this type."""
         return UnsupportedError(
             f"field {shown_name(self.path)} of the topic's schema is recursive: it contains "
             f"{shown_name(self.name)}, of which it is a part",
@@ -179,7 +179,7 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def parts_of(avro: AvroType) -> Sequence[AvroType]:
-    """Returns the types that a type consists of."""
+    """Returns the types directly within a type."""
     if isinstance(avro, AvroRecord):
         return [each.type for each in avro.fields]
     if isinstance(avro, AvroArray | AvroMap):
@@ -196,9 +196,9 @@ def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
 
 
 def arrow_type(avro: AvroType) -> pa.DataType:
-    """Returns the Arrow type of a column, of which everything is nullable.
+    """Returns the Arrow type of a column, nullable at any depth.
 
-    Fields that contain a record of which they are a part are left out.
+    A field that contains its own record is left out.
 
     Raises:
         UnsupportedError: a type that contains itself is not in a field of a record.
@@ -236,7 +236,7 @@ def is_null(avro: AvroType) -> bool:
 
 
 def is_member_struct(union: AvroUnion) -> bool:
-    """Whether the union's column is a struct with a field for each member: member0, member1 and so on."""
+    """Whether a union's column is a struct with a field for each member: member0, member1 and so on."""
     if len(union.branches) > _MOST_OF_NUMBERS:
         return True
     members = union.members
@@ -403,7 +403,7 @@ class _Parser:
 
 
 def branch_name(avro: AvroType) -> str:
-    """Returns the name that tells the branches of a union apart: that of a named type, else the kind."""
+    """Returns the name that tells the branches of a union apart: a named type's name, else the kind."""
     if isinstance(avro, AvroRecord | AvroEnum | AvroFixed | AvroRecursive):
         return avro.name
     if isinstance(avro, AvroPrimitive):
@@ -431,7 +431,7 @@ def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: s
 
 
 def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int, str]:
-    """Returns logical type, precision, scale and form; empty and 0 where Avro ignores the attribute."""
+    """Returns logical type, precision, scale and form; empty or 0 for an attribute that Avro ignores."""
     logical = tree.get("logicalType")
     if kind == "int" and tree.get("java-class") == "java.lang.Character":
         return "", 0, 0, "char"

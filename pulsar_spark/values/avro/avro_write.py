@@ -2,8 +2,8 @@
 
 The fields of a record are pieces that are joined side by side. If some rows are null, values other than
 scalars are encoded for the rows that are not null, and then spread over all rows. The items of arrays are
-encoded as their own rows; their bytes follow one another, as they must in the array. An array or map is
-one block with a count, without a size in bytes.
+encoded as rows, and their bytes follow one another. An array or map is one block with a count, without a size
+in bytes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     """Makes the encoder of rows of the type ``source`` as values of a schema of kind AVRO.
 
-    A field without a column gets its default. A timestamp fits a field of milliseconds if it is a whole
-    number of them, an integer fits a floating point number that represents it exactly.
+    A field without a column has its default. A timestamp fits a field of milliseconds if it is a whole number
+    of milliseconds. An integer fits a floating point field if the integer loses no digits.
 
     Raises:
         SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
@@ -131,7 +131,7 @@ def _branch(write: Write, branch: int) -> Write:
 
 
 def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
-    """Writes a union of null and one branch; only values without parts are given columns with nulls."""
+    """Writes a union of null and one branch; only writers of values without parts receive nulls."""
     write_all = _branch(write, branch)
 
     def write_some(column: pa.Array) -> list[Piece]:

@@ -1,7 +1,8 @@
-"""Checks one value after the other: returns its end, or raises its first mistake.
+"""Checks values one by one: returns a value's end, or raises its first mistake.
 
-It finds exactly the mistakes that the readers of columns find. It reads arrays of a few rows with many items,
-checks large values before they take memory, and locates the first mistake of a bad value.
+The checks find exactly the mistakes that the readers of columns find. They are used to find the ends of
+arrays if few rows have many items, to refuse large values before they take memory, and to locate the first
+mistake of a bad value.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from pulsar_spark.values.avro.steps import (
 from pulsar_spark.values.value_bounds import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
-_MAX_OPEN = 10_000  # maximum depth of records in each other, which are not decoded
-_WORK_PER_BYTE = 64  # maximum visited types for each byte, beside ``_MAX_OPEN``
+_MAX_OPEN = 10_000  # maximum depth of recursive records, which are not decoded
+_WORK_PER_BYTE = 64  # maximum visited types for each byte, in addition to ``_MAX_OPEN``
 BLOCK_WORK = 4  # units of work of the head of a block
 
 
@@ -64,7 +65,7 @@ class BadAvroError(Exception):
 
     @property
     def where(self) -> str:
-        """Path of the field as the beginning of an error; empty at the root."""
+        """Returns the path of the field as the beginning of an error; empty at the root."""
         if not self.path:
             return ""
         parts = (name if name in ("[]", "{}") else f".{name}" for name in reversed(self.path))
@@ -221,7 +222,7 @@ def _check_text(raw: bytes) -> None:
 def _check_decimal(raw: bytes, precision: int) -> None:
     if not raw:
         raise BadAvroError("a decimal without bytes")
-    # Bytes that only repeat the sign are dropped first, so that no number of a megabyte is computed.
+    # Bytes that only repeat the sign are dropped first, because a long number takes long to compute.
     short = raw[-17:]
     sign = b"\xff" if short[0] >= 0x80 else b"\x00"
     number = int.from_bytes(short, "big", signed=True)
@@ -243,10 +244,10 @@ def _enum(step: EnumStep) -> Walker:
 
 
 def _recursive(step: RecursiveStep) -> Walker:
-    """Keeps its own stack, because records may nest deeper than Python's stack."""
+    """Checks a recursive record with a list as stack, because records may nest deeper than Python's stack."""
 
     def walk(value: AvroValue, position: int) -> int:
-        # Types, and the number of fields done, or of items left in the block.
+        # The types around the position, and the number of checked fields, or of remaining items in the block.
         open_types: list[tuple[AvroType, int]] = [(step.avro, 0)]
         most = _MAX_OPEN + _WORK_PER_BYTE * (value.end - position)
         while open_types:

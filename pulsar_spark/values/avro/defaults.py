@@ -1,8 +1,8 @@
-"""Defaults of fields: JSON of the schema -> checked values; these -> columns, or bytes of AVRO.
+"""Defaults of fields: JSON of the schema -> checked values -> columns, or bytes of AVRO.
 
 All readers and writers share these rules. Avro requires that the default of a union is a value of its first
-branch, but clients also write values of other branches. A field that has no default, or a null default, is
-null to readers, whatever its type; such a null cannot be written.
+branch, but clients also write values of other branches. Readers read a missing field as null if it has no
+default, or a null default, whatever its type. Such a null cannot be written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pulsar_spark.values.definition_json import MAX_BYTES
 from pulsar_spark.values.time_units import unit_of
 
 MAX_VALUES: Final = 100_000  # maximum values in all defaults, because values without bytes take time, too
-_MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults, which repeat the defaults of nested records
+_MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults; nested defaults count repeatedly
 _MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
 _FLOAT: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 
@@ -71,7 +71,7 @@ class Constant:
 
     Attributes:
         column: array of one item.
-        text: text of the item, by which constants are compared, because Arrow takes -0.0 for 0.0.
+        text: text of the item, by which constants are compared, because -0.0 equals 0.0 for Arrow.
     """
 
     column: pa.Array = field(compare=False)
@@ -86,14 +86,14 @@ class Defaults:
     """Reads the defaults of one schema.
 
     Args:
-        advice: advice of errors.
+        advice: advice in errors.
     """
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
         self._left = MAX_VALUES
         self._text_left = _MAX_TEXT
-        self._symbols: dict[str, frozenset[str]] = {}  # by enum
+        self._symbols: dict[str, frozenset[str]] = {}  # by the enum's name
 
     def of(self, field: AvroField, path: str) -> Default:
         """Returns the default of a field; None: it has no default, or null.
@@ -128,7 +128,7 @@ class Defaults:
         item = _item(field.type, self.of(field, path), target)
         try:
             column = pa.array([item], target)
-        except pa.ArrowInvalid:  # bytes as a string, which are not UTF-8
+        except pa.ArrowInvalid:  # bytes as a string, which need not be UTF-8
             raise self.wrong(path) from None
         return Constant(column, repr(column[0]))
 
@@ -219,7 +219,7 @@ def _text(json: object) -> str:
 
 
 def _bytes(avro: AvroPrimitive | AvroFixed, json: object) -> bytes:
-    """Returns the bytes of Avro's JSON, which has a character for each byte."""
+    """Returns the bytes of a text in Avro's JSON, which has a character for each byte."""
     try:
         value = _of(str, json).encode("latin-1")
     except UnicodeEncodeError:
@@ -277,7 +277,7 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
 
 
 def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
-    """Returns the object that pyarrow converts to an item of the target's type."""
+    """Returns an object for pyarrow to convert to an item of the target's type."""
     if value is None:
         return None
     if isinstance(value, Branch):
@@ -369,7 +369,7 @@ class _NullError(Exception):
 class _Maker:
     def __init__(self) -> None:
         self.data = bytearray()
-        self._symbols: dict[str, dict[str, int]] = {}  # numbers of symbols, by enum
+        self._symbols: dict[str, dict[str, int]] = {}  # indexes of symbols, by the enum's name
 
     def add(self, avro: AvroType, value: Default) -> None:
         """Appends one value.

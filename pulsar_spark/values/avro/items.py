@@ -1,10 +1,10 @@
-"""Positions of the items of arrays and the entries of maps, which are in blocks.
+"""Finds the items of arrays and the entries of maps, which are in blocks.
 
-Items whose positions are known without reading them (of one size, or varints) are found in one call for all
-rows. Other items are found in waves: item 0 of all rows, then item 1. If few rows are left, their items are
-found one by one, because a wave of one row costs as much as a wave of a thousand: about 64 items, and more if
-items contain arrays. Items that have been found are read together. So an item in nested arrays is visited
-once for each array that contains it.
+Items of one size and varints are found in one call for all rows, because their positions follow from the
+block's start. Other items are found in waves: item 0 of all rows, then item 1. The items of the last few rows
+are found one by one, because a wave costs as much for one row as for a thousand: about 64 items, and more if
+items contain arrays. Found items are read together. So an item in nested arrays is visited once for each
+array that contains it.
 
 Only some items of a large value are found and read at a time, which bounds temporary arrays.
 """
@@ -24,11 +24,12 @@ from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, read_
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
 from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, item_cost, item_work, lists
 
-# With up to this number of rows, one by one is faster than a wave of items without arrays.
+# Up to this number of rows, finding items one by one is faster than a wave of items without arrays.
 FEW_ROWS = 64
-# With up to this number of rows, one by one is faster than a wave of blocks whose items need not be found.
+# Up to this number of rows, finding blocks one by one is faster than a wave of blocks, if the positions of
+# items follow from the block's start.
 _FEW_KNOWN = 12
-# These bound the memory of temporary arrays.
+# Maximum items, bytes and blocks of one call, which bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 20
 _BLOCKS_AT_ONCE = 1 << 14
@@ -91,7 +92,7 @@ class ItemsFinder:
             _, after[negative] = read_varints(payloads, after[negative], mine)
             count = np.abs(count)
         if self._cost:
-            # -2 ** 63 has no positive counterpart, so it is still negative.
+            # -2 ** 63 has no positive counterpart, so its absolute value is still negative.
             payloads.charge(rows, np.where(count < 0, _MAX_COUNT, np.minimum(count, _MAX_COUNT)) * self._cost)
         if self._width != 0:
             most = (payloads.ends(rows) - after) // (self._width or 1)
@@ -100,7 +101,7 @@ class ItemsFinder:
                 payloads.fail(rows, wrong)
         return np.where(payloads.is_bad(rows), 0, count), after
 
-    # ---- items whose sizes differ
+    # ---- items of different sizes
 
     def _find_in_waves(
         self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
@@ -136,7 +137,7 @@ class ItemsFinder:
     def _one_by_one(
         self, payloads: AvroPayloads, row: int, owner: int, left: int, position: int, total: Ints, rest: _Rest
     ) -> int:
-        """Finds the items left in one array, and counts them in ``total``; returns the array's end."""
+        """Finds the remaining items of one array, adds their number to ``total``; returns the array's end."""
         walk = self._walk
         value = payloads.value_of(row, int(payloads.end[row] - payloads.start[row]))
         limit = position + _BYTES_AT_ONCE
@@ -226,7 +227,7 @@ class ItemsFinder:
         """Finds blocks of one array, as many as are read together.
 
         Returns:
-            The position after the blocks, and the same if more blocks may follow.
+            The position after the blocks; and that position again if more blocks may follow.
         """
         value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
         end = value.end
@@ -263,7 +264,7 @@ class ItemsFinder:
 
 
 class _Blocks:
-    """Positions of blocks. Blocks are added in any order of arrays; blocks of one array in their order."""
+    """Positions of blocks, which are added in any order of arrays, but within an array in order."""
 
     def __init__(self) -> None:
         self._waves: list[tuple[Ints, Ints, Ints]] = []
@@ -278,7 +279,7 @@ class _Blocks:
 
     @property
     def are_many(self) -> bool:
-        """Whether to read the blocks now; blocks of waves wait, because all blocks are sorted."""
+        """Whether the blocks can be read now; blocks of waves cannot, because all blocks are sorted first."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
@@ -294,7 +295,7 @@ class _Blocks:
         for first in range(0, total, ITEMS_AT_ONCE):
             last = min(first + ITEMS_AT_ONCE, total)
             begin, end = np.searchsorted(upto, (first, last - 1), side="right")
-            some = slice(begin, end + 1)  # blocks that have some of these items
+            some = slice(begin, end + 1)  # blocks with these items
             inside = np.minimum(upto[some], last) - np.maximum(before[some], first)
             block = np.repeat(np.arange(begin, end + 1), inside)
             index = np.arange(first, last) - before[block]
@@ -309,7 +310,7 @@ class _Rest:
     """Items that are found one by one.
 
     Args:
-        take: receives the items if they are many; None: all are kept.
+        take: receives the items if they are many; None: all items are kept.
     """
 
     def __init__(self, take: Take | None) -> None:
@@ -324,7 +325,7 @@ class _Rest:
             self.take_all()
 
     def take_all(self) -> None:
-        """Hands on all items that are kept, unless other items are first."""
+        """Hands on the kept items if ``take`` is set."""
         if self._take is not None and len(self.starts):
             self._take(_numbers(self.starts), _numbers(self.owners))
             del self.starts[:], self.owners[:]
@@ -337,14 +338,14 @@ def _numbers(numbers: array[int]) -> Ints:
 def _take_in_order(
     waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
 ) -> None:
-    """Hands on items in the order of their arrays: wave k has the k-th items, ``rest`` the later items."""
+    """Hands on items in the order of arrays: wave k has the k-th items, and ``rest`` the later items."""
     first = np.cumsum(total) - total
     at = np.empty(int(total.sum()), np.int32)
     for k, (owner, start) in enumerate(waves):
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # Their arrays were in every wave. Items of one array follow one another.
+        # The arrays of these items were in every wave. Items of one array follow one another.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

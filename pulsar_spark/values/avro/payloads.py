@@ -1,9 +1,9 @@
-"""AvroPayloads: the bytes of many rows, the start and end of each row, and the bad rows; varints in them.
+"""AvroPayloads: the bytes of many rows, with the start and end of each row, and the bad rows; reads varints.
 
 Readers move from position to position. A position is an index into ``bytes``, never after the end of its row:
-if a value would end after that, the row is bad, and the position becomes the row's end. So no value is made
-of bytes outside its row. Readers do load bytes outside the row, because they load varints 8 bytes at once and
-check ends after several fields. Those bytes are always in the buffer.
+if a value would end after the row, the row is bad, and the position becomes the row's end. So no value has
+bytes outside its row. Readers do load bytes outside the row, because they load varints 8 bytes at once and
+check ends after several fields. The loaded bytes are always in the buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulsar_spark.values.value_bounds import ValueWork
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
-_AT_ONCE = 1 << 18  # bytes searched in one call, which bounds temporary memory
+_AT_ONCE = 1 << 18  # maximum bytes that are searched in one call, which bounds temporary memory
 _PAD = 16  # bytes before the first row and after the last, because decimals and varints are loaded as words
 _WAVES = 256  # waves (one item of each row) after which their work is counted
 SLACK = 4096  # bytes that a position may be after its row until ``limit`` is called
@@ -31,7 +31,7 @@ SLACK = 4096  # bytes that a position may be after its row until ``limit`` is ca
 class VarintEnds:
     """Numbers the bytes below 0x80, each of which may end a varint, from 0 in order of position.
 
-    Takes four bytes of memory for each such byte.
+    Uses four bytes of memory for each byte below 0x80.
 
     Args:
         whole: bytes to search; at least one is below 0x80.
@@ -52,7 +52,7 @@ class VarintEnds:
 
     def before(self, position: Ints) -> Ints:
         """Returns the number of ends before each position, int64[n]."""
-        return np.searchsorted(self._places, position.astype(np.int32))  # of one type, so nothing is copied
+        return np.searchsorted(self._places, position.astype(np.int32))  # int32, so nothing is copied
 
     def places(self, number: Ints) -> Ints:
         """Returns the positions of ends, given their numbers (each below ``len``); int64[n]."""
@@ -91,7 +91,7 @@ class AvroPayloads:
         offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
-        # Allocated by Arrow, because it reuses freed memory; numpy's would be mapped page by page each time.
+        # In Arrow's memory, which is reused when freed; numpy's memory is mapped page by page each time.
         self.buffer = pa.allocate_buffer(end + SLACK + _PAD)
         whole = np.frombuffer(self.buffer, np.uint8)
         whole[:_PAD] = whole[end:] = 0
@@ -109,7 +109,7 @@ class AvroPayloads:
 
     @property
     def varint_ends(self) -> VarintEnds:
-        """The bytes that may end a varint, found at the first call."""
+        """Returns the bytes that may end a varint, which the first call finds."""
         if self._varint_ends is None:
             self._varint_ends = VarintEnds(self.bytes)
         return self._varint_ends
@@ -123,14 +123,14 @@ class AvroPayloads:
         return self.bad if rows is None else self.bad[rows]
 
     def fail(self, rows: Rows, wrong: Flags) -> None:
-        """Marks the rows bad whose flag in ``wrong`` is set."""
+        """Marks the rows that are flagged in ``wrong`` bad."""
         if rows is None:
             self.bad |= wrong
         else:
             self.bad[rows[wrong]] = True
 
     def limit(self, position: Ints, rows: Rows) -> Ints:
-        """Returns the positions, cut to the row's end; marks the rows bad that had a position after it."""
+        """Returns the positions, cut to the row's end; marks rows with a position after their end bad."""
         end = self.ends(rows)
         over = position > end
         if over.any():
@@ -140,10 +140,10 @@ class AvroPayloads:
 
     @property
     def credit(self) -> Ints:
-        """The credit of each row in bytes, which items that are larger than their payload use up.
+        """Returns the credit of each row in bytes, which items that are larger than their payload use up.
 
-        A row starts with its size in bytes and is bad if it uses more. So a short payload never becomes a
-        long array of empty items, or of long defaults.
+        A row's credit starts at its size in bytes; a row that uses more is bad. So a short payload never
+        becomes a long array of empty items, or of long defaults.
         """
         if self._credit is None:
             self._credit = self.end - self.start
@@ -154,18 +154,18 @@ class AvroPayloads:
         return AvroValue(self.bytes.data, int(self.end[row]), credit, None, self.work.left(row))
 
     def take_work(self, row: int, value: AvroValue) -> None:
-        """Counts the work of a row that was read by itself; marks the row bad if it is refused."""
+        """Counts the work of a row that was read by itself; marks the row bad if the work is refused."""
         self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
 
     def count_wave(self, rows: Ints, units: float) -> None:
-        """Counts the work of a wave, which reads one item of each of some rows; they share the units."""
+        """Counts the work of a wave, which reads one item of each of some rows; the rows share the units."""
         self._waves += 1
         if self._waves % _WAVES == 0 and self.work.is_limited:
             some = np.unique(rows)
             self.bad[some] |= ~self.work.part(some).take_each(np.full(len(some), _WAVES * units / len(some)))
 
     def charge(self, rows: Rows, costs: Ints) -> None:
-        """Subtracts costs, each up to 2 ** 44, from the credit; marks rows bad whose credit is below 0."""
+        """Subtracts costs, each up to 2 ** 44, from the credit; marks rows with a credit below 0 bad."""
         credit = self.credit
         if rows is None:
             credit -= costs
@@ -185,13 +185,13 @@ _U = np.uint64
 _STOP = _U(0x8080808080808080)
 _ONES = _U(0x0101010101010101)
 _BITS = _U(0x7F7F7F7F7F7F7F7F)
-# Masks of the bits that move down, and by how many bits: groups of 7 become groups of 14, 28, 56.
+# Masks of the bits that move down, and the number of bits: groups of 7 become groups of 14, 28, 56.
 _SQUEEZE = (
     (_U(0x7F007F007F007F00), _U(1)),
     (_U(0x3FFF00003FFF0000), _U(2)),
     (_U(0x0FFFFFFF00000000), _U(4)),
 )
-_SHORT = 2  # bytes of a varint that the first step of _SQUEEZE suffices for
+_SHORT = 2  # maximum bytes of a varint for which the first step of _SQUEEZE suffices
 _MAX_BYTES = 10
 
 
@@ -209,7 +209,7 @@ def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[In
 def read_short_varints(
     payloads: AvroPayloads, position: Ints, rows: Rows
 ) -> tuple[Ints | npt.NDArray[np.int8], Ints]:
-    """As :func:`read_varints`, but returns int8 values if every varint has one byte."""
+    """Reads varints as :func:`read_varints`, but returns int8 values if every varint has one byte."""
     first = payloads.bytes[position]
     if first.max(initial=0) < 0x80:
         short = first.view(np.int8)
@@ -254,7 +254,7 @@ def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints
 
 
 def _sizes(word: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ints]:
-    """Returns for each word: its stop bits, the mask up to the end of its first varint, the varint's size."""
+    """Returns each word's stop bits, the mask of its first varint, and that varint's size in bytes."""
     stops = ~word & _STOP
     upto = stops ^ (stops - _U(1))  # all bits if the varint has no end in the word
     return stops, upto, (((upto & _ONES) * _ONES) >> _U(56)).view(np.int64)

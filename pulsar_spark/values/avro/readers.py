@@ -1,7 +1,7 @@
 """Steps -> readers: functions that read a value of each row into one array.
 
-A reader takes positions and their rows, and returns the values as an array and the positions after them. The
-array is None if the values are not wanted.
+A reader receives positions and their rows, and returns the values as an array, and the positions after the
+values. The array is None if the values are not wanted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _float_reader(step: FloatStep) -> Reader:
         after = payloads.limit(position + step.size, rows)
         value: npt.NDArray[Any] = (payloads.doubles if step.size == 8 else payloads.floats)[position]
         if is_wider:
-            with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag; it stays a NaN
+            with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag, and remains a NaN
                 value = value.astype(np.float64)
         return pa.array(value), after
 
@@ -138,7 +138,7 @@ def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringA
     if found.is_bad is None:
         return found.column
     payloads.fail(rows, found.is_bad)
-    return found.column.fill_null("")  # not null, because it may be the key of a map
+    return found.column.fill_null("")  # not null, because the value may be the key of a map
 
 
 def _decimals(
@@ -259,7 +259,7 @@ def _record_reader(step: steps.RecordStep) -> Reader:
 
 
 def _union_reader(step: steps.UnionStep) -> Reader:
-    """Reads a union; of members, into a struct that has a column for each, which is made once."""
+    """Reads a union; makes the struct of members once, not once for each branch."""
     kind = step.type
     assert kind is not None
     is_struct = any(isinstance(each, steps.MemberStep) for each in step.branches)
@@ -319,7 +319,7 @@ def _member_reader(step: steps.MemberStep) -> Reader:
 
 
 def _placed(parts: list[pa.Array], place: Places) -> pa.Array:
-    """Returns the rows of the concatenated parts at the given places; -1: null."""
+    """Returns the rows at the given indexes of the concatenated parts; -1: null."""
     whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     return whole.take(pa.array(place, mask=place < 0))
 

@@ -1,11 +1,11 @@
 """A writer's and a reader's type -> steps, by Avro's rules of schema resolution, with some leniency.
 
 * A field that the writer does not have and that has no default is null.
-* Names of records, enums and fixed types need not be equal, unless a union has several types of that kind.
-  Then a branch that one side lacks must not be taken for another branch.
-* Timestamps are read in the writer's unit, whatever unit the reader's type has. Other times must be of the
-  same logical type, because Avro, which ignores it, would read days as milliseconds. So must decimals and
-  strings.
+* Names of records, enums and fixed types need not be equal, unless a union has several types of that kind,
+  because a branch that one side lacks must not be read as another branch.
+* Timestamps are read in the writer's unit, whatever unit the reader's type has. Other times, decimals and
+  strings must have the same logical type, because Avro ignores logical types, and would read days as
+  milliseconds.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.St
     Args:
         writer: type of the payloads.
         reader: type that the payloads are read as.
-        target: type of the column: that of the reader's type, a struct with some of its fields, at any depth,
-            or a type that its type promotes to.
+        target: type of the column: the reader's column type, a struct with some of its fields, at any depth,
+            or a type that the column type promotes to.
 
     Raises:
         SchemaError: no value of the writer's type can be read as the reader's type, or the target does not
@@ -82,7 +82,7 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
     """Checks that a column of type ``whole`` can be read as ``target``.
 
     Raises:
-        SchemaError: it cannot; has the path of the field.
+        SchemaError: the column cannot be read as ``target``; has the path of the field.
     """
     if whole.equals(target):
         return
@@ -257,7 +257,7 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 
 
 class Branches:
-    """Finds the branches that a type may be read as; many branches take no longer than few.
+    """Finds the branches that a type may be read as; the time does not depend on the number of branches.
 
     Args:
         types: branches of a union, or a type that is not a union.
@@ -318,7 +318,7 @@ class Branches:
 
 
 def with_siblings(avro: AvroType) -> set[type]:
-    """Returns the kinds of which a union has several types."""
+    """Returns the kinds that several branches of a union have."""
     if not isinstance(avro, AvroUnion):
         return set()
     return {kind for kind, count in Counter(map(type, avro.branches)).items() if count > 1}
@@ -330,7 +330,7 @@ def _short(name: str) -> str:
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
     if reader.kind != writer.kind:
-        # Avro ignores that bytes are a decimal, so digits would become text, or text would become digits.
+        # Avro ignores the logical type decimal, so digits would become text, or text would become digits.
         is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
         if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
             raise _mismatch(writer, reader, path)
@@ -363,7 +363,7 @@ def _place(path: str) -> str:
 
 
 def shown(avro: AvroType) -> str:
-    """Returns the words of errors for a type."""
+    """Returns the name of a type in errors."""
     if isinstance(avro, AvroUnion):
         return f"a union of {', '.join(shown(branch) for branch in avro.branches[:5])}"
     if isinstance(avro, AvroPrimitive):
@@ -383,10 +383,10 @@ def new_values(newer: AvroType, older: AvroType, path: str = "", *, has_tags: bo
 
     Args:
         newer: type of the values.
-        older: type that they are read as; it may lack fields.
+        older: type that the values are read as, which may lack fields.
         path: path of the field.
-        has_tags: True if a payload has the number of its branch, as in Avro. JSON finds a renamed branch by
-            its fields.
+        has_tags: True if a payload has the number of its branch, as in Avro. In JSON a renamed branch is
+            found by its fields.
 
     Yields:
         Words such as ``x as null``, ``e as 'Q'`` and ``u as record 'R'``.
@@ -420,7 +420,7 @@ def _is_read(newer: AvroType, older: AvroType | None) -> bool:
         resolve(newer, older, arrow_type(older))
     except SchemaError:
         return False
-    except UnsupportedError:  # the type has no column
+    except UnsupportedError:  # a type without a column
         return True
     return True
 

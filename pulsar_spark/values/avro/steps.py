@@ -1,7 +1,7 @@
 """Steps: the tree that decodes the bytes of a writer's type, which ``resolve`` makes and readers traverse.
 
-``type`` of a step is the type of its column. None: the value is not wanted, so readers find its end and do
-not decode it.
+``type`` of a step is the type of its column. None: the value is not wanted, so readers find its end without
+decoding it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# Bytes of text that a schema adds to each list item, for each of which the item uses a byte of credit.
+# The schema may add text to a list item, such as defaults. Each 64 bytes of it use a byte of credit.
 TEXT_PER_BYTE = 64
 
 
@@ -142,7 +142,7 @@ class UnionStep:
     """A varint that is the index of a branch, and a value of that branch.
 
     Attributes:
-        branches: step of each branch, or the reason why the reader cannot read it.
+        branches: step of each branch, or the reason why the reader cannot read the branch.
     """
 
     type: pa.DataType | None
@@ -154,7 +154,7 @@ class MemberStep:
     """A value that becomes one member of the struct of a reader's union.
 
     Attributes:
-        type: type of the struct. It is not compared, because each of many members has the whole type.
+        type: type of the struct, which is not compared, because each of many members has the whole type.
         index: index of the struct's field; -1: the member is not wanted.
     """
 
@@ -171,7 +171,7 @@ class RecursiveStep:
 
     @property
     def type(self) -> None:
-        """None, because it has no column."""
+        """Returns None, because the record has no column."""
         return
 
 
@@ -185,7 +185,7 @@ def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
     """Returns the step of a map.
 
     Args:
-        kind: type of the map; None: it is not wanted.
+        kind: type of the map; None: the map is not wanted.
         value: step of its values.
     """
     key = pa.string() if kind is not None else None
@@ -232,7 +232,7 @@ def primitive_step(kind: str, target: pa.DataType | None) -> Step:
 
 
 def parts_of(step: Step) -> Sequence[Step]:
-    """Returns the steps that a step consists of, without branches that the reader cannot read."""
+    """Returns the steps directly within a step, without branches that the reader cannot read."""
     if isinstance(step, ListStep):
         return (step.item,)
     if isinstance(step, RecordStep):
@@ -243,7 +243,7 @@ def parts_of(step: Step) -> Sequence[Step]:
 
 
 def fixed_width(step: Step) -> int | None:
-    """Returns the bytes of each value; None: values differ in size."""
+    """Returns the size of each value in bytes; None: values differ in size."""
     if isinstance(step, RecordStep | MemberStep):
         widths = [fixed_width(each) for each in parts_of(step)]
         return None if None in widths else sum(width or 0 for width in widths)
@@ -272,12 +272,12 @@ def is_varint(step: Step) -> bool:
 
 
 def item_cost(step: Step) -> int:
-    """Returns the bytes that a list item uses beyond its own; see ``AvroPayloads.credit``."""
+    """Returns the bytes of credit that a list item uses; see ``AvroPayloads.credit``."""
     return (fixed_width(step) == 0) + added_text(step) // TEXT_PER_BYTE
 
 
 def item_size(step: ListStep) -> int:
-    """Returns the maximum column bytes of an item, without its text and items; 0 if it is not wanted."""
+    """Returns the maximum column bytes of an item, without its text and items; 0 for an unwanted item."""
     return 0 if step.type is None else item_width(step.type) + added_text(step.item)
 
 

@@ -1,7 +1,7 @@
 """Steps -> functions that find the ends of the values of many rows without decoding them.
 
-Most values are short: one byte has their branch, or their length. A few calls find the ends of all short
-values, whatever their type; the rows of other values are visited again.
+Most values are short: their branch or length has one byte. A few calls find the ends of all short values,
+whatever their type. Rows with other values are visited again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _Bits: TypeAlias = npt.NDArray[np.integer]
 
 _MAX_SHORT: Final = 200  # maximum bytes of a short value; with its branch and length it fits into a uint8
 _UNCHECKED: Final = SLACK // 256  # number of fields after which positions are cut to the row's end
-_ODD_LENGTH: Final = 0x81  # bits of a first byte that are set if the number is negative or has more bytes
-_ODD_BRANCH: Final = 0xFD  # bits of a byte that are not set for the branches 0 and 1
+_ODD_LENGTH: Final = 0x81  # bits of a first byte; one is set if the varint is negative or longer
+_ODD_BRANCH: Final = 0xFD  # bits of a branch's byte that are 0 for the branches 0 and 1
 
 
 def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
@@ -42,7 +42,7 @@ def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
 
     Args:
         step: step of the values; its type is ignored.
-        is_read_later: True if the values are read afterwards, which checks them, and counts items without
+        is_read_later: True if readers read the values afterwards, which checks them, and counts items without
             bytes.
     """
     width = steps.fixed_width(step)
@@ -99,7 +99,7 @@ def _mend(
 
 
 def _nullable(step: steps.UnionStep) -> FindEnds | None:
-    """Makes the function for a union of null and one short type; None: the union is another."""
+    """Makes the function for a union of null and one short type; None: it is not such a union."""
     if len(step.branches) != 2:
         return None
     first, second = step.branches
@@ -204,7 +204,7 @@ def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> FindEnds:
     return find
 
 
-_FEW_BRANCHES = 16  # up to this number, each branch is searched for in turn; more are sorted
+_FEW_BRANCHES = 16  # maximum branches that are searched for one by one; more branches are sorted
 
 
 def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
@@ -228,7 +228,7 @@ def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterato
 
 
 def fail_some(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
-    """Marks rows bad, at the indexes ``wrong`` of ``count`` positions."""
+    """Marks the rows at the indexes ``wrong`` of ``count`` positions bad."""
     flags = np.zeros(count, np.bool_)
     flags[wrong] = True
     payloads.fail(rows, flags)
