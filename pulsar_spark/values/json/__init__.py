@@ -1,6 +1,6 @@
 """Values of JSON schemas -> columns, and columns -> JSON.
 
-Two readers share ``tree``, which has the form of each value: ``arrow_read`` reads payloads in their usual
-form, and ``objects`` all others, which ``parse`` makes of text. ``json_read`` chooses between them.
-``json_write`` writes. Must not know other kinds of schemas, except for the tree of Avro's types.
+``json_read`` chooses between two readers, which share ``tree``, the form of each value. ``arrow_read`` reads
+payloads in their usual form. ``objects`` reads all other payloads, which ``parse`` parses. ``json_write``
+writes. Must not know other kinds of schemas, except for the tree of Avro's types.
 """

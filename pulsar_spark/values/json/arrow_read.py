@@ -1,13 +1,13 @@
 """JSON payloads -> a column, by PyArrow's reader of lines: types that PyArrow has, in their plain form.
 
-The columns are those of ``objects``; payloads that PyArrow does not read, or might read otherwise, are left
-to ``objects``. PyArrow reads all lines of a call or none. If it reads none, the lines are cut into parts, of
-which small ones are left, because anybody may write a row that PyArrow does not read, and a call costs as
-much as a hundred rows in ``objects``.
+The columns equal those of ``objects``. Payloads that PyArrow does not read, or might read differently, are
+left to ``objects``. PyArrow reads all lines of a call or none. If PyArrow reads none, the lines are cut into
+parts, and small parts are left, because anyone may write a row that PyArrow does not read, and a call costs
+as much as a hundred rows in ``objects``.
 
 Each payload begins with ``{``, ends with ``}``, and is a line. No string contains a line's end, and no value
-has a ``{`` right after a ``}``. So a value ends at its line's end, and if there are as many values as lines,
-each line is one value. PyArrow crashes if the first value is null, which no such line is.
+has a ``{`` right after a ``}``. So a value ends at its line's end, and if the number of values is the number
+of lines, each line is one value. PyArrow crashes if the first value is null, but no such line is null.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from pulsar_spark.values.json.names import may_be_misnamed
 from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord, parts_of
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
-_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes after a number
+_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that may follow a number
 _PARTS: Final = 8  # number of parts of lines that PyArrow does not read
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
-# Maximum values of a call, with nulls, because PyArrow takes some ten bytes more for each than its column.
+# Maximum values of a call, with nulls, because PyArrow uses about ten more bytes for a value than its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a row, or for each byte of it, because a null takes PyArrow a tenth of a microsecond.
+# Maximum values of a short row, and for each byte of a longer row, because PyArrow needs 0.1 us for a null.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
 _LEAST_ITEM: Final = 3  # minimum bytes of a record that is an item, such as ``{},``
-# Words of PyArrow's errors.
+# Texts of PyArrow's errors.
 _UNKNOWN: Final = "unexpected field"
 _TEXT: Final = "changed from number to string"
 _NUMBER: Final = "changed from string to number"
 
 
 class _Form(NamedTuple):
-    """The form of payloads, as far as PyArrow must know it.
+    """The form of payloads, which PyArrow must know.
 
     Attributes:
         has_unknown: True if payloads have names that are not in the tree.
@@ -54,7 +54,7 @@ class _Form(NamedTuple):
     times_are_text: bool = False
 
     def learned(self, words: str, has_times: bool) -> _Form:
-        """Returns the form that PyArrow's error implies; self if it implies none."""
+        """Returns the form that PyArrow's error implies; self if the error implies no form."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
         if has_times and (_TEXT in words or _NUMBER in words):
@@ -67,7 +67,7 @@ class ArrowReader:
 
     Args:
         tree: tree of the values.
-        fewest_of_part: after a failure, parts with fewer rows are left.
+        fewest_of_part: minimum rows of a part that is read again after a failure.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
@@ -101,13 +101,13 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """Returns the maximum number of values in each payload, without narrow items, int64[n]."""
+        """Returns the maximum number of values in each payload, without values in narrow items, int64[n]."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)
             braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
             nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
-            counts += self._item_width * (braces - 1 + nulls)  # the first brace begins the payload
+            counts += self._item_width * (braces - 1 + nulls)  # minus the payload's own brace
         return counts
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
@@ -124,10 +124,10 @@ class ArrowReader:
         return [(column, rows)]
 
     def _column(self, values: pa.BinaryArray) -> pa.Array:
-        lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8
+        lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # checks for UTF-8
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
-            raise LeftError  # a zero byte is the end for PyArrow
+            raise LeftError  # PyArrow stops at a zero byte
         table = self._parsed(text)
         if len(table) != len(values):
             raise LeftError
@@ -198,7 +198,7 @@ def _are_braced(values: pa.BinaryArray) -> Flags:
 
 
 def _check_words(text: pa.Buffer) -> None:
-    """Leaves lines with PyArrow's own numbers Inf and -NaN, because unknown names may have them.
+    """Raises LeftError for Inf and -NaN, because PyArrow accepts these numbers as values of unknown names.
 
     Args:
         text: lines, each of which ends with a brace.

@@ -1,8 +1,9 @@
-"""The memory and the time that each payload of a batch may still use while it becomes columns.
+"""The memory and time that each payload of a batch may still use while it becomes columns.
 
-Memory is counted only if a payload is large enough to use too much, by the rule in ``value_bounds``. Time is
-counted for values that are processed one by one: a union's value for each member that is tried, and all
-values within it from the second member on; a distinct value that needs ``leaves``; and JSON of any form.
+Memory is counted only for payloads that are large enough to use too much, by the rule in ``value_bounds``.
+Time is counted for values that are processed one by one: a union's value for each tried member, and from the
+second member on also all values within the value; a distinct value that ``leaves`` converts; and JSON of any
+form.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.json.unions import UnionMembers
 from pulsar_spark.values.value_bounds import ValueWork, accepted
 
-_AGAIN_UNITS: Final = 0.2  # units of work of a value that is read again
-# Maximum values of a payload that may be read again: a constant, and for each byte.
+_AGAIN_UNITS: Final = 0.2  # units of work of a value at each further reading
+# Maximum further readings of a payload's values: a constant, and a number for each byte.
 AGAIN: Final = 1_000_000
 AGAIN_PER_BYTE: Final = 16
 _ANY: Final = np.iinfo(np.int64).max >> 1
@@ -33,10 +34,10 @@ class JsonBudget:
 
     Attributes:
         is_spent: flags of the payloads that used too much, bool[n].
-        any_spent: True if there are such payloads.
-        reason: why the last of them is bad.
+        any_spent: True if a payload used too much.
+        reason: reason of the last such payload.
         choices: chosen member of each container in a union, by the union's number and the container's id; -1:
-            no member. Without it, a value within several unions would be tried in exponential time.
+            no member. Cached, because trying a value within several unions would take exponential time.
         members: members of unions, by the node's id.
     """
 
@@ -86,7 +87,7 @@ class JsonBudget:
             self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
 
     def read_again(self, rows: Ints) -> None:
-        """Counts values that are read again."""
+        """Counts further readings of values."""
         self._again -= self._counts(rows)
         self._spend(self._again < 0, "its unions have to be read too often to find their types")
         self.take_work(rows, _AGAIN_UNITS)

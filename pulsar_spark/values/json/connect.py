@@ -12,16 +12,16 @@ from typing import Any, Final
 from pulsar_spark.schema import Schema
 
 _MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take time by the square
-_MAX_SCALE: Final = 1_000_000  # larger ones are beyond Python's decimals
+_MAX_SCALE: Final = 1_000_000  # larger scales are beyond Python's decimals
 
 
 def is_of_connect(schema: Schema) -> bool:
-    """Whether the adaptor made a schema."""
+    """Whether the adaptor for Kafka Connect made a schema."""
     return "__AVRO_READ_OFFSET__" in schema.properties
 
 
 def number_of(text: str, scale: int) -> str | None:
-    """Returns the number that base64 of an integer stands for, of whose digits ``scale`` are a fraction.
+    """Returns the number in base64 of an integer, of whose digits the last ``scale`` are a fraction.
 
     None: the text is not base64 of 1 to 1,000 bytes, or the scale is above 1,000,000.
     """
@@ -36,9 +36,9 @@ def number_of(text: str, scale: int) -> str | None:
 
 
 def pairs_of(value: Any) -> Any:
-    """Returns the records of a map's keys and values; other values unchanged.
+    """Returns the records of a map's keys and values; returns other values unchanged.
 
-    Java's maps are objects. Connect writes arrays of pairs if the keys are not strings.
+    Java writes maps as objects. Connect writes arrays of pairs if the keys are not strings.
     """
     if type(value) is dict:
         return [{"key": key, "value": each} for key, each in value.items()]

@@ -1,8 +1,8 @@
 """Values of schemas of type JSON -> a column.
 
-``arrow_read`` reads payloads in their usual form, and ``objects`` all others. ``objects`` has the table of
-the forms of each type. A payload is exactly one JSON value in UTF-8, which white space or a byte order mark
-may surround. Its brackets nest at most ``MAX_DEPTH`` deep.
+``arrow_read`` reads payloads in their usual form, and ``objects`` all other payloads. ``objects`` has the
+table of the forms of each type. A payload is exactly one JSON value in UTF-8, which white space may surround
+and a byte order mark may precede. Brackets nest at most ``MAX_DEPTH`` deep.
 
 Java's client and most others write bytes as base64, but Python's writes them as text. If properties of the
 schema show that Java's client made it, text that is not base64 is bad. Otherwise text that is exactly base64,
@@ -41,7 +41,7 @@ from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, lar
 
 _SAMPLE: Final = 256
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
-# Maximum bytes of a call; the objects of a byte take up to forty bytes.
+# Maximum bytes of a call, because Python's objects use up to forty bytes for each byte.
 _MAX_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 2000  # the objects of more rows would not fit into the processor's caches
 
@@ -59,8 +59,8 @@ def column_type(schema: Schema) -> pa.DataType:
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """Makes the decoder of values of one version of a schema.
 
-    Fields match by their names. Versions resolve unless they have times of different kinds, and a value that
-    does not fit is bad.
+    Fields match by their names. Versions resolve unless they have times of different kinds. A value that does
+    not fit is bad.
 
     Args:
         writer: version that the values were written with.
@@ -80,7 +80,7 @@ def _of_tree(tree: JsonNode) -> _JsonDecoder:
 
 
 class _JsonDecoder:
-    """Reads payloads in their usual form as lines, and the others as objects.
+    """Reads payloads in their usual form as lines, and other payloads as objects.
 
     Args:
         tree: tree of the values.
@@ -116,7 +116,7 @@ class _JsonDecoder:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
-        if work.is_limited:  # honest values have at most a token in two bytes
+        if work.is_limited:  # ordinary values have at most one token in two bytes
             dense = np.maximum(_count_tokens(values) - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))
         done: list[tuple[pa.Array, Ints]] = []
@@ -151,7 +151,7 @@ class _JsonDecoder:
 
 
 class _MostRows:
-    """Reads rows in a way that has read most rows so far, or reads most rows of a sample now."""
+    """Uses a reader while it reads most rows; otherwise tries it on a sample first."""
 
     def __init__(self) -> None:
         self._holds = True
@@ -159,11 +159,11 @@ class _MostRows:
     def read(
         self, rows: Ints, read: Callable[[Ints], list[tuple[pa.Array, Ints]]]
     ) -> list[tuple[pa.Array, Ints]]:
-        """Returns columns, and the rows of each column; other rows are left.
+        """Returns columns, and the rows of each column; rows that were not read are left out.
 
         Args:
             rows: indexes of rows, ascending.
-            read: reads rows; returns the same.
+            read: function that reads rows; returns columns, and the rows of each column.
         """
         done = []
         for part in (rows,) if self._holds else (rows[:_SAMPLE], rows[_SAMPLE:]):

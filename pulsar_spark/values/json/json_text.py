@@ -1,10 +1,9 @@
-"""Plain values of columns -> the text of JSON, without quotes around it; null is empty.
+"""Plain values of columns -> the text of JSON, without quotes; null is empty.
 
-Every text is one that Java's readers of Pulsar's JSON schemas accept for each type that such a field has
-there, and that none of them reads as another value. So times of Java's classes are ISO-8601 text, because a
-number would be seconds or milliseconds by the class, and seconds before 1970 are read wrongly. Other times
-are numbers of the schema's unit, which all clients read. Decimals are numbers with all their digits, binary
-is base64.
+Java's readers of Pulsar's JSON schemas accept every text for each of Java's types for the field, and read the
+same value. So times of Java's classes are ISO-8601 text, because Java reads a number as seconds or
+milliseconds by the class, and seconds before 1970 wrongly. Other times are numbers of the schema's unit,
+which all clients read. Decimals are numbers with all digits, binary is base64.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def _time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
 
 
 def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Piece]:
-    """Writes numbers as float or double, with a point or an exponent for readers.
+    """Writes numbers as float or double, always with a point or an exponent.
 
     Raises Misfit for NaN and infinity, which JSON does not support, and for an integer that loses digits.
     """
@@ -157,7 +156,7 @@ def _require_years(days: Ints, path: str) -> None:
 
 
 def _matrix(strings: pa.StringArray, form: bytes) -> Cells:
-    """Returns strings of one length as cells, with the letters T and Z of ``form``."""
+    """Returns strings of one length as cells, and sets the letters T and Z where ``form`` has them."""
     count = len(strings)
     row = np.frombuffer(form, np.uint8)
     data = np.empty((count, len(form)), np.uint8)
@@ -177,7 +176,7 @@ def form_text(logical: str, path: str) -> tuple[Write, bytes]:
 
     Args:
         logical: json, number, char, chars, time-millis or time-micros, see ``json_types``.
-        path: path of the field; the writer raises Misfit for values that are not of the type.
+        path: path of the field; the writer raises Misfit for values of another form.
     """
     if logical.startswith("time-"):
         return lambda column: _time_text(column, logical, path), _QUOTE

@@ -1,8 +1,8 @@
 """Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
 
-Fields that are null are left out, as Java's writers do, because readers take a missing field for null,
-whatever its default. So defaults of fields without a column are written. Nulls in arrays and maps are
-written. Everything else is as in ``avro_write``.
+Null fields are left out, as by Java's writers, because readers read a missing field as null, whatever its
+default. So defaults of fields without a column are written. Nulls in arrays and maps are written. All else is
+as in ``avro_write``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pulsar_spark.values.json import json_text
 from pulsar_spark.values.json.json_text import form_text
 from pulsar_spark.values.json_types import is_pairs, parse
 
-# bytes: the same text in every row.
+# A part of every row's text; bytes: the text is the same in all rows.
 _Part: TypeAlias = "Piece | bytes"
 
 _QUOTE: Final = b'"'
@@ -51,7 +51,7 @@ _QUOTE: Final = b'"'
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     """Makes the encoder of rows of the type ``source`` as values of a schema of kind JSON.
 
-    A field without a column gets its default.
+    A field without a column has its default.
 
     Raises:
         SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
@@ -67,7 +67,7 @@ class _Writer:
     Attributes:
         path: path of the field.
         is_nullable: True if the field may be null.
-        write: writes values without quotes; columns have nulls only if ``is_scalar``.
+        write: function that writes values without quotes; columns have nulls only if ``is_scalar``.
         quote: text before and after each value.
         is_scalar: True if values have no parts.
     """
@@ -153,7 +153,7 @@ def _symbols(column: pa.Array, enum: AvroEnum, path: str) -> list[Piece]:
 
 
 class _Field(NamedTuple):
-    """A field of a record: a column and its number, or the same text in each row."""
+    """A field of a record: a column with its index, or one text in all rows."""
 
     key: bytes
     writer: _Writer | None
@@ -291,7 +291,7 @@ def _items(
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
-    """Writes values with quotes, and nulls, after the same bytes in each row."""
+    """Writes ``before``, and values with quotes or null, in each row."""
     has = writer.has(column)
     if has is None:
         return _pieces([before + writer.quote, *writer.write(column), writer.quote])
@@ -310,7 +310,7 @@ def _where(has: Flags, text: bytes) -> list[_Part]:
 
 
 def _choice(table: Sequence[bytes], numbers: npt.NDArray[np.int8] | Flags) -> EncodedField:
-    """Writes the text of each row's number."""
+    """Writes ``table[number]`` in each row."""
     sizes = np.array([len(text) for text in table], np.int64)
     codes = numbers.astype(np.int8, copy=False)
     return EncodedField(pa.array(table, pa.binary()).take(pa.array(codes)), sizes[codes])

@@ -1,8 +1,8 @@
-"""Values of JSON without parts -> columns: one value at a time in any form, or many in their usual form.
+"""Values of JSON without parts -> columns: single values in any form, or many values in their usual form.
 
 ``FORMS`` converts a parsed value of ``parse``, in every form that ``objects`` lists; lists of numbers are
-tuples. ``column_of`` and ``usual_column`` convert many values at once. If Arrow would read one of them
-otherwise, or not at all, they raise :class:`LeftError` or ``pa.ArrowInvalid``.
+tuples. ``column_of`` and ``usual_column`` convert many values at once. They raise :class:`LeftError` or
+``pa.ArrowInvalid`` if Arrow would read a value differently, or not at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulsar_spark.values.json.connect import number_of
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
-# Not JSON, but Python's client writes these words.
+# Python's client writes these words, which are not JSON.
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -41,7 +41,7 @@ _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}
 
 
 class BadJsonError(Exception):
-    """A value is not one of its node; the text is the mistake."""
+    """A value does not fit its node; the text is the mistake."""
 
 
 def _number(value: Any, wanted: str) -> re.Match[str]:
@@ -53,7 +53,7 @@ def _number(value: Any, wanted: str) -> re.Match[str]:
 
 
 def shown(value: Any) -> str:
-    """Returns the words of an error for a parsed value."""
+    """Returns the text of a parsed value in errors."""
     if type(value) is bytes:
         return value[:_SHORT].decode()
     if isinstance(value, bool | int | float):
@@ -86,7 +86,7 @@ def _integer(number: re.Match[str], bits: int) -> int:
 
 
 def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:
-    """Returns a number times 10 ** ``scale`` as an integer; None: there is no such integer.
+    """Returns a number times 10 ** ``scale`` as an integer; None: the product is no integer, or too long.
 
     The cost is proportional to the text, because an exponent alone never makes a large integer.
 
@@ -213,8 +213,8 @@ def _timestamp(leaf: JsonLeaf, value: Any) -> int:
 def _as_java_means(seconds: re.Match[str], micros: int) -> int:
     """Returns the microseconds of seconds with a point.
 
-    Before 1970 Java writes the second, and adds the fraction that has passed of it: -2.25 is 1.75 s before
-    1970. Java never writes -0.25, nor an exponent, so these have their usual value.
+    Before 1970 Java writes the second and the fraction after it: -2.25 is 1.75 s before 1970. Java writes
+    neither -0.25 nor exponents, so such numbers have their usual value.
     """
     sign, whole, fraction, exponent = seconds.groups()
     if not sign or whole == "0" or fraction is None or exponent is not None:
@@ -286,8 +286,8 @@ class LeafForm(NamedTuple):
 
     Attributes:
         types: Python types of its parsed values; values of other types are bad.
-        wanted: words of errors for a value of the kind.
-        convert: returns the value for the leaf's Arrow array; raises BadJsonError.
+        wanted: name of a value of the kind in errors.
+        convert: function that returns the value for the leaf's Arrow array; raises BadJsonError.
     """
 
     types: frozenset[type]
@@ -313,10 +313,10 @@ FORMS: Final = {
 
 _Number = TypeVar("_Number", np.float64, np.int64)
 
-TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # and types of their numbers
+TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # type of the numbers of each
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_PRECISION: Final = 38
-_NANOS: Final = pa.decimal128(28, 9)  # seconds with nanoseconds
+_NANOS: Final = pa.decimal128(28, 9)  # seconds with nine digits of fraction
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
 _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 
@@ -326,14 +326,14 @@ class LeftError(Exception):
 
 
 def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
-    """Returns the type that PyArrow reads a leaf's values as; None: PyArrow reads other forms."""
+    """Returns the type as which PyArrow reads a leaf's values; None: PyArrow must not read them."""
     if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (leaf.kind in TIMES and times_are_text):
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
         return pa.float64()
     if leaf.kind in TIMES:
         return TIMES[leaf.kind]
-    # Decimals are left, because PyArrow takes texts that are no numbers in JSON.
+    # Decimals are left, because PyArrow accepts texts that are not numbers in JSON.
     return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
 
 
@@ -364,7 +364,7 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """As ``column_of``, for float64; keeps NaN and infinities."""
+    """Converts float64 as ``column_of``; keeps NaN and infinities."""
     if leaf.type == pa.float64():
         return column
     values = _numbers_of(column, np.float64)
@@ -380,7 +380,7 @@ def _timestamp_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts dates, and timestamps with seconds, and Z if they have a zone; leaves the year 0."""
+    """Converts dates, and timestamps with seconds, and with Z if the type has a zone; leaves the year 0."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None
@@ -396,7 +396,7 @@ def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _bytes_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Decodes each distinct text once, because anybody may repeat a text."""
+    """Decodes each distinct text once, because anyone may repeat a text."""
     encoded = column.dictionary_encode()
     try:
         values = [_decode_bytes(leaf, text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
@@ -408,7 +408,7 @@ def _bytes_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
     """Converts texts of JSON's numbers, at least one, to decimals; raises as ``column_of``.
 
-    Leaves exponents, and more digits than any decimal has, because Arrow does not check their size.
+    Leaves exponents, and more digits than any decimal has, because Arrow does not check the size of numbers.
     """
     data = texts.buffers()[2].to_pybytes()
     leave_unless(b"e" not in data and b"E" not in data)
@@ -433,7 +433,7 @@ def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Arra
 
     Args:
         leaf: any leaf but JSON of any form.
-        kinds: types of the values, without that of None.
+        kinds: types of the values, without the type of None.
         values: objects of ``parse``.
 
     Returns:
@@ -465,7 +465,7 @@ def _parsed_float_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) ->
         numbers = [None if value is None else float(value) for value in values]
     column = pa.array(numbers, pa.float64())
     for row in np.flatnonzero(~np.isfinite(_numbers_of(column, np.float64))).tolist():
-        # Leaves only a number beyond all floats.
+        # An infinity from another text than NOT_FINITE is a number beyond all floats.
         leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
     return _float_column(leaf, column)
 
@@ -474,7 +474,7 @@ _PLAIN: Final = {pa.string().id: {str}, pa.bool_().id: {bool}, pa.int32().id: {i
 
 
 def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
-    """Makes the array of values of ``LeafForm.convert``."""
+    """Makes the leaf's array from results of ``LeafForm.convert``."""
     if leaf.kind is JsonKind.DECIMAL:
         column = pa.array(values, pa.binary(16))
         return pa.Array.from_buffers(leaf.type, len(column), column.buffers())

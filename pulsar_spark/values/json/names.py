@@ -1,4 +1,4 @@
-"""Payloads none of whose names is the schema's, but for upper and lower case: they would be rows of nulls."""
+"""Finds misnamed payloads: no name equals the schema's, but some do except for case. All fields are null."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN: Final = 100
 
 
 def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dict[int, str]:
-    """Returns the reason for each parsed value that is misnamed, by its row in the value's column."""
+    """Returns the reason for each misnamed value, by its row; ``values``: parsed values of the column."""
     rows = _without_values(column)
     if not len(rows):
         return {}
@@ -49,9 +49,10 @@ def may_be_misnamed(node: JsonRecord, payloads: pa.BinaryArray, column: pa.Struc
     if len(node.names) <= _MAX_NAMES:
         names = "|".join(map(re.escape, sorted(node.names)))
         texts = payloads.take(pa.array(rows)).cast(pa.string())
-        # Escapes in a payload may stand for any name.
+        # An escape in a payload may be part of any name.
         is_similar = pc.match_substring_regex(texts, rf'"({names})"|\\', ignore_case=True)
-        # A payload with a field of the schema has null there. Only its first field is surely no inner one.
+        # A first field with a name of the schema and null shows that the payload is not misnamed. Later names
+        # may be those of inner fields.
         has_null = pc.match_substring_regex(texts, rf'^\s*{{\s*"({names})"\s*:\s*null')
         flags[rows] = pc.and_not(is_similar, has_null).to_numpy(zero_copy_only=False)
     return flags if flags.any() else None

@@ -1,34 +1,35 @@
-"""JSON payloads -> a column, by a library's objects: any schema, any payload, and the mistakes.
+"""JSON payloads -> a column, by a library's objects: any schema, any payload, with the mistakes.
 
     ===============  ==================================================================================
-    column           JSON that is read as it; null is always null
+    column           accepted JSON; null is always null
     ===============  ==================================================================================
-    boolean          ``true``, ``false``, 1, 0, or text that is one, in upper or lower case
-    int, bigint      a number without a rest (5, 5.0, 5e2) in the type's range, or text that is one
-    float, double    a number in the type's range, ``NaN``, ``Infinity``, ``-Infinity``, or text that is one
+    boolean          ``true``, ``false``, 1, 0, or a text of these, in upper or lower case
+    int, bigint      a whole number (5, 5.0, 5e2) in the type's range, or a text of it
+    float, double    a number in the type's range, ``NaN``, ``Infinity``, ``-Infinity``, or a text of these
     string           text; or a number, as it is written (an enum of Python's client may be one)
     binary           text: base64, see ``json_read``; a fixed must have its size
     date             ``[y, m, d]``; days since 1970; text ``y-m-d``
-    timestamp        a number with a point or an exponent: seconds (``-2.25`` is 1.75 s before 1970, as Java
-                     writes that); another: of the schema's unit; text: ISO 8601 (UTC where it names no
-                     zone), or a number
+    timestamp        a number with a point or an exponent: seconds (``-2.25`` is 1.75 s before 1970, as in
+                     Java); a whole number: of the schema's unit; text: ISO 8601 (without a zone: UTC), or a
+                     number
     timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
-    decimal          a number, or text of one, that needs no more digits than the type has; by Kafka Connect
+    decimal          a number, or a text of it, without more digits than the type has; from Kafka Connect
                      base64 of the digits, see ``connect``
     time of day      a number of the schema's unit; ``[h, min]``, also with seconds and nanoseconds; text
                      ``h:min``, also with seconds
-    any JSON         its JSON, without spaces
+    any JSON         any JSON; the column has its text, without spaces
     array, map       array; object. Pairs of keys and values: array or object
-    struct           object; a name that the schema does not have is ignored, and a missing one gives its
+    struct           object; a name that the schema does not have is ignored, and a missing name has its
                      default or null
-    struct<member0>  a union: the first member that reads it; members that its JSON looks like are tried
-                     first, among records those that have all of its names; any JSON is tried last
+    struct<member0>  a union: the first member that the value fits; members of the value's form are tried
+                     first, among records those with all of its names; any JSON is tried last
     ===============  ==================================================================================
 
-Fractions of a microsecond are cut towards the past. Of a name twice in an object the last counts.
+Fractions of a microsecond are cut towards the past. If an object has a name twice, the last value counts.
 
-The values of one node of all payloads are a list, whose types decide how it becomes an Arrow array. A value
-of a form that few have is converted by itself. A value that is not of its node makes its payload bad.
+The values of one node of all payloads are a list, which becomes an Arrow array at once if all values have
+their usual form. Otherwise values are converted one by one. A value that does not fit its node makes its
+payload bad.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ from pulsar_spark.values.json.tree import (
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
-_SPARSE: Final = 8  # with this many times more members than values, values are sorted by member
+_SPARSE: Final = 8  # if members outnumber values by this factor, values are sorted by member
 _NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # leaf of the names of a map
 _UNITS: Final = 2.0  # units of work of a value that is converted by itself
 
 
 class TextNeededError(Exception):
-    """A float was parsed, but the text of the number is needed."""
+    """A number was parsed as a float, but its text is needed."""
 
 
 class ObjectReader:
@@ -87,12 +88,13 @@ class ObjectReader:
     def __init__(self, node: JsonNode) -> None:
         self._node = node
         self._growth = growth(node)
-        # Floats are parsed faster than texts, so texts are kept only after a payload needed them.
+        # Numbers are parsed as floats, which is faster, until a payload needs the text of a number.
         self._keeps_text = JsonKind.JSON in leaf_kinds(node)
 
     def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
         """Reads n payloads; null is a null row, and not bad."""
-        # Parsed objects have no cycles, and the collector would look at each of them again and again.
+        # The garbage collector is stopped, because it would visit each parsed object again and again. Parsed
+        # objects have no cycles.
         is_collected = gc.isenabled()
         gc.disable()
         try:
@@ -149,13 +151,13 @@ class _Columns:
         self._payload_of = payload_of
         self._is_tried = is_tried
         self._is_again = is_again
-        # The first mistake: its path below the node that is read, its reason, and the value's index.
+        # The first mistake: its path below the node, its reason, and the index of its value.
         self._path = self._reason = ""
         self._index = 0
 
     @property
     def why(self) -> tuple[str, str]:
-        """Path and reason of the first mistake."""
+        """Returns the path and reason of the first mistake."""
         return ("", self._budget.reason) if self._budget.any_spent else (self._path.lstrip("."), self._reason)
 
     def finish(self, node: JsonNode, values: list[Any]) -> DecodedValues:
@@ -178,7 +180,7 @@ class _Columns:
         Args:
             node: node of the values.
             values: parsed values, [m]; None is null.
-            owner: index of each value's owner among the n, int64[m].
+            owner: index of each value's owner among the n values, int64[m].
         """
         if self._is_again:
             self._budget.read_again(self._payload_of[owner])
@@ -202,7 +204,7 @@ class _Columns:
     def _below(
         self, node: JsonNode, values: list[Any], owner: Ints, place: Callable[[int], tuple[str, int]]
     ) -> pa.Array:
-        """As ``read``, for parts of values.
+        """Reads parts of values as ``read``.
 
         ``place`` returns the path of a part, and the index of the value that contains it.
         """
@@ -214,14 +216,14 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Returns the values of a Python type, null for others, which are bad; and if there are nulls."""
+        """Returns the values of a Python type, None for other values, which are bad; and if any is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
         return self._of_types(frozenset((kind,)), wanted, values, owner), True
 
     def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
-        """Returns the values of some Python types, null for others, which are bad."""
+        """Returns the values of some Python types, None for other values, which are bad."""
         known = {*types, type(None)}
         bad = [index for index, value in enumerate(values) if type(value) not in known]
         self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
@@ -249,7 +251,7 @@ class _Columns:
             if (count_bad := int(np.count_nonzero(self.is_bad))) > known_bad:
                 known_bad = count_bad
                 values = [value or {} for value in self._not_bad(values, owner)]
-            # Rows that have the member (None: all), and the values of the member.
+            # The rows that have the member (None: all rows), and the values of the member.
             some, part = (found or {}).get(member.key) or (None, _values(member.key, values))
             mine = owner if some is None else owner[some]
 
@@ -276,7 +278,7 @@ class _Columns:
     def _with_default(
         self, key: str, default: Constant, column: pa.Array, values: list[Any], owner: Ints
     ) -> pa.Array:
-        """Puts a member's default into the rows of its column whose record lacks the member."""
+        """Puts a member's default into the rows whose record lacks the member."""
         lacking = np.array([key not in value for value in values], np.bool_)
         if not lacking.any():
             return column
@@ -320,7 +322,7 @@ class _Columns:
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
     ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
-        """Returns the values, empty for nulls and too many items; the offsets of items; and the validity."""
+        """Returns values, the offsets of items, and the validity; nulls and too large values become empty."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
         lengths = np.fromiter(map(len, some), np.int64, len(some))
@@ -365,7 +367,7 @@ class _Columns:
         return union_column(node, chosen, parts)
 
     def _orders(self, node: JsonUnion, values: list[Any], indexes: list[int]) -> dict[int, MemberOrder]:
-        """Returns the order of members for each value; a value that was tried before has one member."""
+        """Returns the order of members for each value; only the chosen member for a value tried before."""
         members = self._budget.members.get(id(node))
         if members is None:
             members = self._budget.members[id(node)] = UnionMembers(node)
@@ -411,7 +413,7 @@ class _Columns:
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
         if float in kinds and bytes in FORMS[leaf.kind].types:
-            # A float that is not whole is never an integer, so its text is not needed.
+            # The text of a float that is not whole is not needed for an integer, because the value is bad.
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError
@@ -454,7 +456,7 @@ def _values(key: str, values: list[Any]) -> list[Any]:
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
-    """Returns, for each member without a default, the indexes of records that have it, and its values."""
+    """Returns the indexes of a member's records, and its values, for each member without default."""
     found: dict[str, tuple[list[int], list[Any]]] = {
         member.key: ([], []) for member in node.members if member.default is None
     }

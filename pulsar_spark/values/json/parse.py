@@ -5,7 +5,7 @@ Python's client writes, halves of surrogate pairs, and integers of more digits t
 all payloads if msgspec is not installed, because msgspec has no wheel for every machine. Both make the same
 objects.
 
-Objects are those of ``json``, but a number whose text counts is its text, as bytes. Such numbers are ``-0``,
+Objects are those of ``json``, except for numbers whose text is needed, which are their text as bytes: ``-0``,
 integers of more digits than Python reads, and numbers beyond all floats; with ``keeps_text`` also NaN,
 infinities, and numbers with a point or an exponent. If an object has a name twice, the last value counts.
 """
@@ -35,9 +35,9 @@ _Result = TypeVar("_Result")
 
 MAX_DEPTH: Final = 1000  # maximum nested brackets, as in Jackson
 _TOO_DEEP: Final = f"more than {MAX_DEPTH} brackets in each other"
-_MAX_DIGITS: Final = 640  # digits of an integer that Python always reads, whatever its limit
+_MAX_DIGITS: Final = 640  # digits that Python always reads, whatever its configured limit
 _MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
-# The standard library parses payloads with these texts, which are malformed for msgspec.
+# The standard library parses payloads with these texts, because msgspec refuses them.
 _ONLY_UNUSUAL: Final = re.compile(rb"NaN|Infinity|\\u[dD]|" + BOM_UTF8)
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
 _CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
@@ -62,7 +62,7 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
         read = _parse_usual if has_unusual else _parse_strict
     values: list[Any] = [None] * len(some)
     bad = []
-    # A refusal takes microseconds, and a producer may repeat a malformed payload in millions of messages.
+    # A set, because a refusal takes microseconds, and millions of messages may have one malformed payload.
     refused: set[bytes] = set()
     for row, payload in enumerate(some):
         if payload in refused:
@@ -117,18 +117,18 @@ def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # The standard library takes several times as long for malformed JSON, which a producer may send in
-        # millions of messages.
+        # The standard library is not tried, because its refusal takes several times as long, and millions of
+        # messages may be malformed.
         if type(error) is _MALFORMED:
             raise
     return _parse_unusual(payload, keeps_text)
 
 
 def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
-    """Whether a library may parse n payloads directly, because none has a -0, or is too deep."""
+    """Whether a library may parse n payloads directly, because no payload has -0 or is too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # Payloads are joined, so none may be a number: it could continue in the next payload.
+    # No payload may be a number, because the payloads are joined, and the next could continue the number.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None
@@ -177,7 +177,7 @@ if msgspec is not None:
 
 
 def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:
-    """Calls a function that needs ``MAX_DEPTH`` levels of Python's stack, from up to as many levels."""
+    """Calls a function that needs ``MAX_DEPTH`` levels of Python's stack; the caller may use as many."""
     try:
         return call(value)
     except RecursionError:
@@ -188,7 +188,7 @@ def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:
 
 def is_too_deep(payload: bytes) -> bool:
     """Whether a payload, if it is JSON, nests more than ``MAX_DEPTH`` brackets."""
-    # Each opening bracket of JSON has a closing bracket, so a short payload is not too deep.
+    # A short payload is not too deep, because each opening bracket of JSON has a closing bracket.
     if len(payload) <= 2 * MAX_DEPTH or sum(map(payload.count, _OPENING)) <= MAX_DEPTH:
         return False
     data = np.frombuffer(payload, np.uint8)
@@ -214,7 +214,7 @@ def text_of(value: Any) -> str:
     """Returns the JSON of a parsed value, without spaces, with the text of its numbers."""
     try:
         return _text_of(value, is_ascii=False)
-    except UnicodeEncodeError:  # half of a surrogate pair, which must be escaped
+    except UnicodeEncodeError:  # a lone surrogate, which must be escaped
         return _text_of(value, is_ascii=True)
 
 

@@ -1,9 +1,9 @@
-"""How each part of a JSON value is read: a tree, of the writer's schema, the reader's and the column's type.
+"""The tree of a JSON value, which readers use: made from both schemas and the column's type.
 
-The writer's schema says little: JSON names its fields itself. It gives the unit of timestamps that are whole
-numbers, names that the reader has as aliases only, and whether bytes are base64 for certain.
+The writer's schema is needed for the unit of timestamps that are whole numbers, for names that the reader has
+only as aliases, and for bytes that are base64 for certain. Names of fields are in the payload.
 
-All members of a union are tried, even unwanted ones: so parts of a column are read whole, and then selected.
+All members of a union are tried, even unwanted members. So unions are read whole, then parts are selected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pulsar_spark.values.value_bounds import item_width, most_growth
 
 
 class JsonKind(Enum):
-    """Types of values without parts."""
+    """The types of values without parts."""
 
     NULL = auto()
     BOOLEAN = auto()
@@ -68,8 +68,8 @@ class JsonLeaf:
         size: bytes of a fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text is read as its UTF-8.
         scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.
-        symbols: symbol of an enum for each text; None: any text is accepted. Numbers are accepted as their
-            text, because Python's client writes numbers for enums.
+        symbols: symbol of an enum for each text; None: any text is accepted. Numbers are accepted as text,
+            because Python's client writes numbers for enums.
     """
 
     kind: JsonKind
@@ -83,7 +83,7 @@ class JsonLeaf:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """Items of one node; ``is_map``: an object, or pairs, stand for items of its names and values."""
+    """Items of one node; ``is_map``: items are pairs of a map, which JSON may have as an object."""
 
     type: pa.DataType
     item: JsonNode
@@ -105,7 +105,7 @@ class JsonMember:
     Attributes:
         key: name in payloads.
         node: node of its values.
-        default: value of a missing member, or the reason why it makes a payload bad; None: null.
+        default: value of a missing member, or the reason why its absence makes a payload bad; None: null.
     """
 
     key: str
@@ -120,7 +120,7 @@ class JsonRecord:
     Attributes:
         type: type of the column.
         members: members that are read.
-        names: names of all fields, of both versions, in payloads; only at the root.
+        names: names of all fields of both versions in payloads; empty below the root.
     """
 
     type: pa.DataType
@@ -133,9 +133,9 @@ class JsonUnion:
     """A struct of which at most one field is not null.
 
     Attributes:
-        type: type of the column, which may have some of the members, and parts of them.
-        members: all members of the schema, with all of their parts, so that the chosen member does not depend
-            on the requested fields.
+        type: type of the column, which may lack members or parts of members.
+        members: all members of the schema, with all parts, so that the chosen member does not depend on the
+            requested fields.
         indexes: member of each field of the column.
         number: number of the union, which equal unions of a tree share.
     """
@@ -146,7 +146,7 @@ class JsonUnion:
     number: int = -1
 
 
-# Bytes of a value while it is read: one for its validity, four for the offset of its text.
+# Bytes of a value while it is read, with one for the validity, and four for the offset of a text.
 _WIDTHS: Final = {
     JsonKind.NULL: 1,
     JsonKind.BOOLEAN: 2,
@@ -160,7 +160,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes that an item counts: its column's, or half of the bytes that reading takes."""
+    """Returns the larger of an item's column bytes and half of its bytes while it is read."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -175,7 +175,7 @@ def _row_width(node: JsonNode) -> int:
 
 
 def parts_of(node: JsonNode) -> Sequence[JsonNode]:
-    """Returns the nodes that a node consists of."""
+    """Returns the nodes directly within a node."""
     if isinstance(node, JsonArray | JsonMap):
         return (node.item if isinstance(node, JsonArray) else node.value,)
     if isinstance(node, JsonRecord):
@@ -184,16 +184,16 @@ def parts_of(node: JsonNode) -> Sequence[JsonNode]:
 
 
 def growth(node: JsonNode) -> float:
-    """Returns the maximum column bytes for each payload byte, beside the payload's text."""
+    """Returns the maximum column bytes for each payload byte, without the payload's text."""
     return most_growth(_lists(node))
 
 
 def _lists(node: JsonNode) -> Iterator[tuple[int, int]]:
     if isinstance(node, JsonArray):
-        # The shortest item and a comma; the shortest record is ``{}``.
+        # Bytes of the shortest item and a comma; the shortest record is ``{}``.
         yield item_size(node) + added_text(node.item), 2 if isinstance(node.item, JsonLeaf) else 3
     elif isinstance(node, JsonMap):
-        yield item_size(node) + added_text(node.value), 5  # two quotes, a colon, a value and a comma
+        yield item_size(node) + added_text(node.value), 5  # bytes of two quotes, a colon, a value and a comma
     for part in parts_of(node):
         yield from _lists(part)
 
@@ -220,7 +220,7 @@ def added_text(node: JsonNode) -> int:
 
 
 def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
-    """Returns the type of all fields of ``whole``, each with the type in ``part`` if ``part`` has it."""
+    """Returns ``whole`` with the types of ``part`` for the fields that ``part`` has."""
     if pa.types.is_struct(whole):
         fields = []
         for field in whole:
@@ -268,7 +268,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
         target: the reader's Arrow type, or a projection of it.
 
     Raises:
-        SchemaError: the target is no projection, or the writer's time is of another kind than the reader's.
+        SchemaError: the target is no projection, or the versions have different kinds of time.
         UnsupportedError: as ``avro_types.parse``; or defaults are too large.
     """
     is_connect = is_of_connect(writer)
@@ -294,7 +294,7 @@ class _Maker:
         self._is_base64 = is_base64
         self._is_connect = is_connect
         self._defaults = Defaults(_WAY_OUT)
-        self._unions: dict[tuple[JsonNode, ...], int] = {}  # numbers, by the members
+        self._unions: dict[tuple[JsonNode, ...], int] = {}  # number of each union, by its members
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Makes the node of a type; ``writer`` is None if the writer has no such type."""
@@ -329,7 +329,7 @@ class _Maker:
             key = keys.get(field.name, field.name)
             written = theirs.get(key)
             node = self.node(written, field.type, column.type, below)
-            # Writers leave nulls out, so a missing field is null if their version has it.
+            # Writers leave nulls out, so a missing field is null if the writer's version allows null.
             is_null = field.default is None or (written is not None and has_null(written))
             default = None if is_null else self._default(field, column.type, below)
             members.append(JsonMember(key, node, default))
@@ -369,7 +369,7 @@ class _Maker:
         if logical.startswith("time-") and pa.types.is_integer(target):
             return JsonLeaf(JsonKind.TIME, target, unit=MILLIS if logical == "time-millis" else MICROS)
         if _is_text(writer) and _is_text(reader):
-            source = arrow_type(writer)  # only bytes are base64
+            source = arrow_type(writer)  # the writer's type decides, because only bytes are base64
         scale = getattr(writer or reader, "scale", 0) if self._is_connect else None
         if logical == "number" and scale is not None:
             return JsonLeaf(JsonKind.NUMBER, target, scale=scale)
@@ -382,17 +382,17 @@ class _Maker:
 
 
 def _shape(avro: AvroType) -> object:
-    """Returns a value that differs for members of a union that can be told apart."""
+    """Returns a primitive's kind, or the class, by which two versions' branches are compared."""
     return avro.kind if isinstance(avro, AvroPrimitive) else type(avro)
 
 
 def _is_text(avro: AvroType | None) -> TypeGuard[AvroPrimitive]:
-    """Whether a type is text or bytes, which Avro reads as each other."""
+    """Whether a type is text or bytes, which Avro promotes to each other."""
     return isinstance(avro, AvroPrimitive) and not avro.logical and avro.kind in ("string", "bytes")
 
 
 def _symbols(writer: AvroType | None, reader: AvroEnum) -> dict[str, str]:
-    """Returns the symbol of each text; for other symbols of the writer, the default."""
+    """Returns the symbol of each text; the default for symbols that only the writer has."""
     symbols = {symbol: symbol for symbol in reader.symbols}
     if isinstance(writer, AvroEnum) and reader.default is not None:
         symbols = dict.fromkeys(writer.symbols, reader.default) | symbols

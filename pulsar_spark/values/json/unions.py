@@ -1,4 +1,4 @@
-"""Unions of JSON: which members a value is tried as, and the column of all members."""
+"""Unions of JSON: the order in which members are tried for a value, and the column of all members."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class UnionMembers:
     """Determines the order in which the members of a union are tried for a value."""
 
     def __init__(self, node: JsonUnion) -> None:
-        # A bit for each member.
-        self._known: dict[str, int] = {}  # records that have a name
+        # Sets of members, with a bit for each member.
+        self._known: dict[str, int] = {}  # the records with each name
         self._maps = self._any = self._leaves = 0
         self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
         self._orders: dict[tuple[type, Hashable], MemberOrder] = {}
@@ -46,7 +46,7 @@ class UnionMembers:
                 self._leaves |= bit
             for kind in _alike(member):
                 self._alike[kind] |= bit
-        # Beside one record at most, any JSON comes before a record that lacks a name.
+        # With at most one record, any JSON is tried before a record that lacks one of the value's names.
         self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
@@ -76,7 +76,7 @@ class UnionMembers:
 
 
 def _alike(node: JsonNode) -> tuple[type, ...]:
-    """Returns the Python types of usual values of a union's member."""
+    """Returns the Python types of a member's usual values."""
     if isinstance(node, JsonRecord | JsonMap):
         return (dict,)
     if isinstance(node, JsonArray):
@@ -88,10 +88,10 @@ def _alike(node: JsonNode) -> tuple[type, ...]:
 
 
 class MemberOrder:
-    """Members in the order in which they are tried; most members are never tried.
+    """The members of a union in the order of tries; found lazily, because most members are never tried.
 
     Args:
-        groups: bits of members, one group after the other; within a group, the lowest bit is first.
+        groups: bits of members, group by group; within a group, the lowest bit is first.
     """
 
     def __init__(self, groups: list[int]) -> None:
@@ -99,7 +99,7 @@ class MemberOrder:
         self._found: list[int] = []
 
     def member(self, rank: int) -> int:
-        """Returns the member after ``rank`` others; -1: there is no further member."""
+        """Returns the member at index ``rank``; -1: the order has fewer members."""
         while len(self._found) <= rank:
             self._found.append(next(self._left, -1))
         return self._found[rank]
