@@ -1,4 +1,4 @@
-"""The memory that items of repeated fields and maps in a payload use, found without parsing it.
+"""The memory of items of repeated fields and maps in a payload, counted without parsing the payload.
 
 Items use memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
 runtime doubles the capacity of an array as it grows and keeps the old memory: at most three times the items.
@@ -37,28 +37,28 @@ _PACKED_SIZES = dict.fromkeys(_EIGHT, 8) | dict.fromkeys(_FOUR, 4)
 _ELEMENT_SIZES = {_F.TYPE_BOOL: 1, _F.TYPE_STRING: 16, _F.TYPE_BYTES: 16} | dict.fromkeys(
     (*_FOUR, _F.TYPE_INT32, _F.TYPE_UINT32, _F.TYPE_SINT32, _F.TYPE_ENUM), 4
 )
-_HEADER = 40  # bytes of a message or of an array, beside its fields or items
-_JSON_ITEM = 300  # bytes of an item while its JSON is written, beside its name
+_HEADER = 40  # bytes of a message or of an array, without its fields or items
+_JSON_ITEM = 300  # bytes of an item while its JSON is written, without its name
 _NOT_PACKED = (_F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
 COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and on their way to columns
-# Units of work of a message in a repeated field, of any field on the wire, and of an item that is packed. If
-# that becomes JSON, it is as much work as a message.
+# Units of work of a message in a repeated field, of any field on the wire, and of a packed item. If packed
+# items become JSON, each is as much work as a message.
 MESSAGE_WORK = 1.6
 _FIELD_WORK = 0.45
 _PACKED_WORK = 0.125
-PAID_WORK = 0.2  # units of work that each byte allows; honest messages have ten and more bytes
+PAID_WORK = 0.2  # units of work that each byte allows; ordinary messages have ten and more bytes
 _MAX_DEPTH = 100  # maximum depth of messages in the runtime
-_NOT_LAST = bytes(range(128, 256))  # bytes of a varint before its last byte
+_NOT_LAST = bytes(range(128, 256))  # the bytes that may precede a varint's last byte
 
 
 @dataclass(frozen=True, slots=True)
 class CountedField:
-    """A field with items, or with messages that may have some.
+    """A field with items, or with messages that may contain items.
 
     Attributes:
         width: bytes of an item; 0: the field is not repeated.
         fields: counted fields of its messages.
-        packed: bytes of a packed item, 0: a varint; None: items are never packed.
+        packed: bytes of a packed item; 0: the item is a varint; None: items are never packed.
         has_messages: True if its items are messages, or become JSON, which takes as long.
     """
 
@@ -68,7 +68,7 @@ class CountedField:
     has_messages: bool = False
 
 
-CountedFields: TypeAlias = "Mapping[int, CountedField]"  # by their numbers
+CountedFields: TypeAlias = "Mapping[int, CountedField]"  # by field number
 
 
 def counted_fields(
@@ -82,8 +82,8 @@ def counted_fields(
     Args:
         struct: reader of the message.
         own: descriptor of the message.
-        file: file with the descriptors of the messages in it, ``.M0`` and so on.
-        json: the counted fields of the messages that are read as JSON, which may contain themselves.
+        file: file with the descriptors ``.M0`` and so on of messages within the message.
+        json: counted fields of the messages that are read as JSON, which may contain themselves.
     """
     defined = {field.number: field for field in own.field}
     found = {}
@@ -113,7 +113,7 @@ def counted_fields(
 def counted_json(
     reader: JsonReader, messages: Iterable[DescriptorProto], file: FileDescriptorProto
 ) -> dict[str, dict[int, CountedField]]:
-    """Returns the counted fields of messages that are read as JSON, which are all fields, by type name."""
+    """Returns all fields of the messages that are read as JSON, by type name, because all are counted."""
     found: dict[str, dict[int, CountedField]] = {f".{message.name}": {} for message in messages}
     for name, fields in found.items():
         for defined in _message_named(name, file).field:
@@ -143,7 +143,7 @@ def _message_size(message: DescriptorProto) -> int:
 def _added_text(reader: TypeReader) -> int:
     """Returns the maximum bytes that the schema adds to a value: names of enums, and defaults."""
     if isinstance(reader, EnumReader):
-        unknown = len(reader.unknown.encode()) + 12  # the number after it
+        unknown = len(reader.unknown.encode()) + 12  # and the number
         return max([unknown, *(len(name.encode()) for name in reader.names.values())])
     total = 0
     if isinstance(reader, StructReader):
@@ -176,7 +176,7 @@ def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
 
 
 def _all_fields(fields: CountedFields) -> Iterator[tuple[int, CountedField]]:
-    """Yields the fields and those of messages in them, once each: messages may contain themselves."""
+    """Yields the fields, and the fields of messages in them, once each, because messages may recur."""
     left, known = [fields], {id(fields)}
     while left:
         for number, field in left.pop().items():
@@ -193,9 +193,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
     """
     left, work = room.left - COPIES * len(payload), room.work
     at, end = 0, len(payload)
-    above: list[tuple[CountedFields, int]] = []  # messages that this one is in
+    above: list[tuple[CountedFields, int]] = []  # messages around the message at ``at``
     try:
-        # Millions of fields may have two bytes each, so this loop looks up few attributes.
+        # This loop looks up few attributes, because a payload may have millions of fields of two bytes.
         while left >= 0 and work >= 0:
             while at >= end:
                 if not above:
@@ -257,9 +257,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
 
 def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """Returns the bytes in each payload that may be as much work as a message, int64[n].
+    """Returns the number of bytes in each payload that may be as much work as a message, int64[n].
 
-    They begin a message in a repeated field. If packed items become JSON, each byte may be one.
+    Such a byte begins a message in a repeated field. If packed items become JSON, each byte may be an item.
     """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 WAY_OUT = "Use valueFormat=raw, and decode the values in the query"
 MESSAGES = frozenset({_F.TYPE_MESSAGE, _F.TYPE_GROUP})
-# As in Spark's from_protobuf with upcast.unsigned.ints.
+# Types as in Spark's from_protobuf with upcast.unsigned.ints.
 UNSIGNED = pa.decimal128(20, 0)
 SCALARS: dict[int, pa.DataType] = {
     _F.TYPE_DOUBLE: pa.float64(),
@@ -59,13 +59,13 @@ _TIME_FIELDS = [
     ("nanos", _F.TYPE_INT32, _F.LABEL_OPTIONAL),
 ]
 _TIMES = {"Timestamp": pa.timestamp("us", "UTC"), "Duration": pa.duration("us")}
-# Features of a file that names none, by syntax.
+# Features of a file that names no features, by syntax.
 _FEATURES = {
     "proto2": FeatureSet(field_presence=FeatureSet.EXPLICIT, enum_type=FeatureSet.CLOSED),
     "proto3": FeatureSet(field_presence=FeatureSet.IMPLICIT, enum_type=FeatureSet.OPEN),
     "editions": FeatureSet(field_presence=FeatureSet.EXPLICIT, enum_type=FeatureSet.OPEN),
 }
-_EDITIONS = (1000, 1001)  # 2023 and 2024
+_EDITIONS = (1000, 1001)  # editions 2023 and 2024
 _MAX_NUMBER = 2**29 - 1
 _RESERVED = range(19_000, 20_000)
 _MAX_TYPES = 10_000  # maximum messages, and maximum enums
@@ -73,7 +73,7 @@ _MAX_TEXT = 1_000  # maximum characters of a full name, and of a default
 
 
 class DefinedMessage(NamedTuple):
-    """A message.
+    """A message of a schema.
 
     Attributes:
         name: full name, without the leading point.
@@ -89,7 +89,7 @@ class DefinedMessage(NamedTuple):
 
     @property
     def time(self) -> pa.DataType | None:
-        """Type of the column, if Spark's from_protobuf reads a time, by name and fields; None: a struct."""
+        """Returns the column type of a message that is a time for Spark's from_protobuf; None: a struct."""
         if len(self.proto.field) != len(_TIME_FIELDS):
             return None
         fields = [(field.name, field.type, field.label) for field in self.proto.field]
@@ -97,12 +97,12 @@ class DefinedMessage(NamedTuple):
 
 
 class DefinedEnum(NamedTuple):
-    """An enum.
+    """An enum of a schema.
 
     Attributes:
         name: full name, without the leading point.
         names: first name of each number.
-        is_closed: True if other numbers are no values of the enum, as in proto2.
+        is_closed: True if a number without a name is not a value of the enum, as in proto2.
     """
 
     name: str
@@ -133,7 +133,7 @@ class ProtobufDefinition:
         return self._named(self.enums, field, path)
 
     def type_of(self, message: DefinedMessage, field: _F) -> int:
-        """Returns the type of a message's field, which may have only the name of a message or enum."""
+        """Returns the type of a message's field; a field without a type is a named message or enum."""
         if not field.HasField("type"):
             is_enum = field.type_name.removeprefix(".") in self.enums
             return _F.TYPE_ENUM if is_enum else _F.TYPE_MESSAGE
@@ -221,7 +221,7 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, _F]:
 
 
 def features_of(options: Any, above: FeatureSet) -> FeatureSet:
-    """Returns the features of a message, enum or field with these options within another."""
+    """Returns the features of a message, enum or field from its options and the features around it."""
     if not options.HasField("features"):
         return above
     found = FeatureSet()
@@ -249,7 +249,7 @@ def default_of(
     target: pa.DataType,
     path: str,
 ) -> pa.Scalar | None:
-    """Returns the default of an absent field, as ``target``; None: it has none.
+    """Returns the default of an absent field, as ``target``; None: no default.
 
     Raises:
         SchemaError: the default is not a value of the field's type, ``natural``.
@@ -303,7 +303,7 @@ def _full(within: str, name: str) -> str:
 
 def _check(*texts: str) -> None:
     for text in texts:
-        if not isinstance(text, str):  # protobuf gives bytes
+        if not isinstance(text, str):  # protobuf returns bytes
             raise malformed("a text in it is not UTF-8")
         if len(text) > _MAX_TEXT:
             raise malformed(f"a text of more than {_MAX_TEXT} characters begins with {text[:40]!r}")
@@ -317,12 +317,12 @@ def _define(defined: dict[str, T], name: str, what: T) -> None:
     defined[name] = what
 
 
-_SHOWN = 20  # names of messages in an error
+_SHOWN = 20  # maximum message names in an error
 _MAKE_IT = "Make the file with protoc --include_imports --descriptor_set_out=FILE"
 
 
 def protobuf_schema(descriptors: bytes, message: str) -> Schema:
-    """Makes the schema of values that are a message of a descriptor set that protoc wrote.
+    """Makes the schema of values that are a message of protoc's descriptor set.
 
     The schema has the file that defines the message and its imports, without comments, because tasks receive
     all of it.

@@ -1,8 +1,8 @@
-"""ProtobufPlan: readers of the requested fields, and the file for their parser; which versions resolve.
+"""ProtobufPlan: readers of the requested fields, and the file for their parser. Checks if versions resolve.
 
-Protobuf's runtime reads a field's bytes as its descriptors say: numbers that are too large lose their upper
-bits, zigzag numbers become others, and fields of another wire type are absent. So the types of both versions
-are compared.
+The types of both versions are compared, because protobuf's runtime reads a field's bytes by its descriptors
+only: numbers that are too large lose their upper bits, zigzag numbers become other numbers, and fields of
+another wire type are absent.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from pulsar_spark.values.type_names import type_name
 
 _F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
-_MAX_FIELDS = 10_000  # maximum columns, with columns in others
-_MAX_DEPTH = 48  # maximum messages in each other
+_MAX_FIELDS = 10_000  # maximum columns, including nested columns
+_MAX_DEPTH = 48  # maximum depth of messages
 _REPEATED = _F.LABEL_REPEATED
 _OPTIONAL = _F.LABEL_OPTIONAL
 _KEYS = frozenset(SCALARS) - {_F.TYPE_DOUBLE, _F.TYPE_FLOAT, _F.TYPE_BYTES, _F.TYPE_ENUM}
@@ -69,7 +69,7 @@ class _Place(NamedTuple):
     above: tuple[str, ...]
 
     def of(self, name: str) -> str:
-        """Returns the path of a field here."""
+        """Returns the path of a field at this place."""
         return f"{self.path}.{name}" if self.path else name
 
 
@@ -77,13 +77,13 @@ class _Place(NamedTuple):
 class ProtobufPlan:
     """Readers of the requested fields, and the file for their parser.
 
-    A target of None requests all fields, in their types.
+    A target of None requests all fields with their own types.
 
     Attributes:
         definition: the reader's version.
-        skips: True if fields that cannot be read are left out; otherwise they are errors.
+        skips: True if fields that cannot be read are left out; otherwise such fields are errors.
         json: reader of messages that are read as JSON.
-        json_messages: these messages by full name.
+        json_messages: messages that are read as JSON, by full name.
     """
 
     definition: ProtobufDefinition
@@ -91,7 +91,7 @@ class ProtobufPlan:
     json: JsonReader = field(default_factory=JsonReader)
     json_messages: dict[str, DescriptorProto] = field(default_factory=dict)
     file: FileDescriptorProto = field(default_factory=lambda: FileDescriptorProto(name="f", syntax="proto2"))
-    enums: dict[str, str] = field(default_factory=dict)  # full name -> name in the file
+    enums: dict[str, str] = field(default_factory=dict)  # names in the file, by full name
     fields: int = 0
     unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
@@ -104,20 +104,20 @@ class ProtobufPlan:
         return root
 
     def parser(self) -> Any:
-        """Makes the class of a message whose field f1 is any number of roots.
+        """Makes the class of a message whose repeated field f1 has the values' messages.
 
         Raises:
             UnsupportedError: a message has more fields than Protobuf's runtime accepts.
         """
         for message in self.file.message_type:
-            if not message.field:  # upb takes fields of number 0 in such a message
+            if not message.field:  # upb accepts fields of number 0 in such a message
                 _add(message, 1, _F.TYPE_INT32, _OPTIONAL)
         rows = self.file.message_type.add(name="Rows")
         _add(rows, 1, _F.TYPE_MESSAGE, _REPEATED, ".M0")
         pool = descriptor_pool.DescriptorPool()
         try:
             pool.Add(self.file)
-        except TypeError as error:  # a message of more than 64 KiB, without its texts and lists
+        except TypeError as error:  # raised for a message of more than 64 KiB, without its texts and lists
             raise UnsupportedError(
                 f"a message of the topic's schema has too many fields for Protobuf: {error}", advice=_CHOOSE
             ) from None
@@ -160,7 +160,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Plans a field of a message; None: it has no column."""
+        """Plans a field of a message; None: the field has no column."""
         path = place.of(defined.name)
         self.fields += 1
         if self.fields > _MAX_FIELDS:
@@ -200,7 +200,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Plans the values of a field that is not a map, and adds it to ``own``; None: it has no column."""
+        """Plans the values of a field that is not a map, and adds it to ``own``; None: no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
@@ -229,7 +229,7 @@ class ProtobufPlan:
         if natural != pa.string():
             _add(own, defined.number, kind, label)
             return TextReader(column) if column == pa.string() else NumberReader(column, natural)
-        # As text, the runtime would refuse the whole message.
+        # Bytes, because the runtime would refuse the whole message for invalid UTF-8 in a text.
         _add(own, defined.number, _F.TYPE_BYTES, label)
         return TextReader(column) if column == natural else NumberReader(column, pa.binary())
 
@@ -241,7 +241,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Plans a map; None: its values have no column."""
+        """Plans a map; None: the map's values have no column."""
         fields, key_kind, value_kind = self._entry(entry, place)
         if target is not None and not pa.types.is_map(target):
             raise _other_type(place.path, "a map", target)
@@ -255,7 +255,7 @@ class ProtobufPlan:
         if key is None or value is None:
             return None
         column = pa.map_(key.type, pa.field("value", value.type)) if target is None else target
-        # Arrow's keys are never null, even in bad rows.
+        # Keys without text are "", because Arrow's keys are never null, even in bad rows.
         no_text = pa.scalar("").cast(key.type) if key_kind == _F.TYPE_STRING else None
         parts = [
             SingularReader("key", f"f{fields['key'].number}", key, Presence.ALWAYS, no_text),
@@ -277,7 +277,7 @@ class ProtobufPlan:
     def _json(
         self, message: DefinedMessage, defined: _F, kind: int, own: DescriptorProto, place: _Place
     ) -> JsonReader:
-        """Adds a field of messages that are read as JSON; each message is planned once."""
+        """Adds a field of messages that are read as JSON, which are planned once for all fields."""
         inner = self.json_messages.get(message.name)
         if inner is None:
             inner = self.json_messages[message.name] = self._message()
@@ -328,7 +328,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Defines an enum whose other numbers are unknown fields for the runtime; returns its name."""
+        """Defines a closed enum, whose unnamed numbers the runtime reads as unknown; returns the name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
@@ -363,7 +363,7 @@ def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name
 
 
 def _join_oneof(message: DescriptorProto, index: int) -> None:
-    """Puts the last field into a oneof, of which the last field on the wire counts."""
+    """Puts the message's last field into a oneof, whose last field on the wire counts."""
     name = f"o{index}"
     names = [oneof.name for oneof in message.oneof_decl]
     if name not in names:
@@ -385,7 +385,7 @@ def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
     )
 
 
-# Types that fields of a type may become: their form on the wire is the same, and no value is lost.
+# The types to which a field's type may change, because the wire form is the same and no value is lost.
 _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
     _F.TYPE_BOOL: (_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64),
     _F.TYPE_ENUM: (_F.TYPE_INT32, _F.TYPE_INT64),
@@ -398,7 +398,7 @@ _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
 
 
 def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target: pa.StructType) -> None:
-    """Checks that the fields of a column mean the same in both versions, as far as the writer has them.
+    """Checks that the column's fields which the writer has mean the same in both versions.
 
     Args:
         writer: version that the values were written with.
@@ -406,13 +406,13 @@ def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target:
         target: type of the column, whose fields the reader has.
 
     Raises:
-        SchemaError: a field means something else; has its path.
+        SchemaError: a field's type has changed its meaning; has the field's path.
     """
     if writer != reader:
         root = reader.messages[reader.root]
         checker = _Checker(writer, reader)
         checker.message(writer.messages[writer.root], root, target, "")
-        for theirs, own, path in checker.json:  # which grows
+        for theirs, own, path in checker.json:  # the loop appends to the list
             checker.all_fields(theirs, own, path)
 
 
@@ -421,7 +421,7 @@ class _Checker:
         self._writer = writer
         self._reader = reader
         self._by_number: dict[str, dict[int, _F]] = {}  # the writer's fields, by message
-        self._by_name: dict[str, dict[str, _F]] = {}  # the reader's
+        self._by_name: dict[str, dict[str, _F]] = {}  # the reader's fields, by message
         self.json: list[tuple[DefinedMessage, DefinedMessage, str]] = []  # messages that are read as JSON
         self._json: set[tuple[str, str]] = set()
 
@@ -431,7 +431,7 @@ class _Checker:
     def message(
         self, theirs: DefinedMessage, own: DefinedMessage, target: Iterable[pa.Field], path: str
     ) -> None:
-        # Fields of each message are looked up once, because it may be large, and in many fields.
+        # The fields of a message are looked up once, because the message may be large, and in many fields.
         if theirs.name not in self._by_number:
             self._by_number[theirs.name] = {field.number: field for field in theirs.proto.field}
         if own.name not in self._by_name:
@@ -464,7 +464,7 @@ class _Checker:
         inner = self._reader.message_of(own, path)
         if written.time != inner.time:
             raise _mismatch(path, written.name, inner.name)
-        if pa.types.is_struct(kind):  # and not a time
+        if pa.types.is_struct(kind):  # the message is not a time
             self.message(written, inner, kind, path)
         elif kind == pa.string() and (written.name, inner.name) not in self._json:
             self._json.add((written.name, inner.name))

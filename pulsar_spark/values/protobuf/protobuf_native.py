@@ -1,6 +1,6 @@
-"""PROTOBUF_NATIVE: messages by the descriptors in the schema; column ``struct`` of the fields.
+"""PROTOBUF_NATIVE: messages by the descriptors in the schema; the column is a ``struct`` of the fields.
 
-Types are those of Spark's ``from_protobuf``, which users know, without its options:
+The types equal those of Spark's ``from_protobuf`` without options, because users know that function:
 
     ========================================  ==================================================
     int32, sint32, sfixed32; uint32, fixed32  int32; int64, so that nothing is lost
@@ -12,16 +12,17 @@ Types are those of Spark's ``from_protobuf``, which users know, without its opti
     repeated; map                             list; map, the last entry of a key
     ========================================  ==================================================
 
-An absent field is null, or the default of proto2. A field without presence, as most of proto3, is also null
-if it is zero or empty, which is the same on the wire. Wrappers and Any are structs, as other messages.
+An absent field is null, or has its default of proto2. A field without presence, as most fields of proto3, is
+also null if it is zero or empty, because absent and zero are the same on the wire. Wrappers and Any are
+structs, as other messages.
 
-Payloads are read by the reader's descriptors, as protobuf does everywhere: fields that the reader does not
-define are left out, and fields that the writer did not know are absent. A field whose type has changed must
-mean the same, see ``plan``. A payload is bad if it is not protobuf, lacks a required field, has text that is
-not UTF-8, or a time that a column cannot hold.
+Payloads are read by the reader's descriptors, as always in protobuf: fields that the reader does not define
+are left out, and fields that the writer did not know are absent. A field whose type has changed must mean the
+same, see ``plan``. A payload is bad if it is not protobuf, lacks a required field, or has text that is not
+UTF-8 or a time that a column cannot hold.
 
-Descriptors of a topic never reach protobuf's runtime. The runtime gets a file of the requested fields with
-our names, in a pool that is freed with the decoder.
+Descriptors of a topic never reach protobuf's runtime. The runtime has a file of the requested fields with our
+names, in a pool that is freed with the decoder.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 @dataclass(frozen=True, slots=True)
 class _ProtobufDecoder:
     root: StructReader
-    parser: Any  # class of a message whose repeated field f1 contains payloads
+    parser: Any  # message class whose repeated field f1 has the payloads
     counted: CountedFields
     cost: ValueCost
     unchecked: int | None  # maximum bytes of a payload that is never too large as columns
@@ -152,13 +153,13 @@ class _ProtobufDecoder:
         return self.root.read(messages).why.removeprefix(".")
 
     def _too_large(self, values: pa.BinaryArray, work: ValueWork) -> list[int]:
-        """Returns the indexes of payloads that would use too much memory or time, before they use any."""
+        """Returns the indexes of payloads that would use too much memory or time, without parsing them."""
         rows = rows_to_check(values, self.unchecked)
         if work.is_limited:
             most = MESSAGE_WORK * most_messages(values, self.counted)
             rows = np.union1d(rows, np.flatnonzero(most > PAID_WORK * np.diff(offsets_of(values))))
         found = []
-        # A producer may repeat a payload in hundreds of thousands of messages.
+        # Counts are kept by payload, because hundreds of thousands of messages may have the same payload.
         counted: dict[bytes, tuple[float, bool]] = {}
         for row in rows.tolist():
             payload = values[row].as_py()
@@ -175,7 +176,7 @@ class _ProtobufDecoder:
         room = ValueRoom(len(payload), left + paid)
         take_items(room, payload, self.counted)
         result = left - room.work, room.left < 0
-        if room.work >= 0:  # else counting stopped, because the work that is left is too little
+        if room.work >= 0:  # otherwise counting stopped for lack of work
             counted[payload] = result
         return result
 
@@ -186,7 +187,7 @@ class _ProtobufDecoder:
             try:
                 return list(self.parser.FromString(joined).f1), np.ones(len(values), np.bool_)
             except UNPARSABLE:
-                pass  # one by one shows which
+                pass  # the payloads are parsed one by one to find the bad payloads
         row, messages, is_parsed = type(self.parser().f1.add()), [], []
         for value in values:
             try:

@@ -1,8 +1,8 @@
 """Parsed messages -> columns, a field of all messages at a time.
 
-Readers of values receive a list of the values that protobuf's runtime has of a field: numbers, bytes,
-messages. Readers of fields receive messages and read one field of each. In parsed messages, texts are bytes,
-and the field of number n is the attribute ``f<n>``.
+Readers of values receive a list of a field's values in protobuf's runtime: numbers, bytes, messages. Readers
+of fields receive messages and read one field of each. In parsed messages, texts are bytes, and the field of
+number n is the attribute ``f<n>``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pulsar_spark.arrow.growing_array import GrowingArray
 from pulsar_spark.values.primitives import decode_texts, to_micros, why_no_text
 from pulsar_spark.values.protobuf.definition import UNSIGNED
 
-_SLICE = 8192  # items of repeated fields whose Python objects exist at the same time
+_SLICE = 8192  # maximum items of repeated fields whose Python objects exist at the same time
 
 
 class ReadColumn(NamedTuple):
-    """n rows.
+    """n rows as a column.
 
     Attributes:
         column: column of the rows.
         is_bad: flags of bad rows, bool[n]; None: no row is bad.
-        why: path of the first bad value below the value that is read, and the mistake.
+        why: path of the first mistake below the read value, and the mistake.
     """
 
     column: pa.Array
@@ -39,7 +39,7 @@ class ReadColumn(NamedTuple):
     why: str = ""
 
     def spread(self, has: Flags) -> ReadColumn:
-        """Puts the rows where ``has`` is set, among nulls."""
+        """Puts the rows at the flags in ``has``; other rows are null."""
         places = pa.array(np.cumsum(has) - 1, mask=~has)
         is_bad = None
         if self.is_bad is not None:
@@ -53,7 +53,7 @@ class TypeReader(Protocol):
 
     @property
     def type(self) -> pa.DataType:
-        """Type of the columns."""
+        """Returns the type of the columns."""
         ...
 
     def read(self, values: list[Any]) -> ReadColumn:
@@ -66,7 +66,7 @@ class FieldReader(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the field."""
+        """Returns the name of the field."""
         ...
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
@@ -79,7 +79,7 @@ class FieldReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberReader:
-    """Numbers, bools and bytes; ``natural``: type in the runtime, which is promoted to ``type``."""
+    """Reads numbers, bools and bytes; ``natural``: type in the runtime, which is promoted to ``type``."""
 
     type: pa.DataType
     natural: pa.DataType
@@ -96,7 +96,7 @@ class NumberReader:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Texts, which are bytes in the runtime."""
+    """Reads texts, which are bytes in the runtime."""
 
     type: pa.DataType
 
@@ -110,7 +110,7 @@ class TextReader:
 
 @dataclass(frozen=True, slots=True)
 class EnumReader:
-    """Names of enums; a number without a name is ``unknown`` and the number, as in Java."""
+    """Reads names of enums; a number without a name becomes ``<unknown>_<number>``, as in Java."""
 
     type: pa.DataType
     names: Mapping[int, str]
@@ -130,7 +130,7 @@ class EnumReader:
 
 @dataclass(frozen=True, slots=True)
 class PresentReader:
-    """Messages without fields, which are true; absent ones are null."""
+    """Reads messages without fields as true; absent messages are null."""
 
     type: pa.DataType
 
@@ -141,7 +141,7 @@ class PresentReader:
 
 @dataclass(frozen=True, slots=True)
 class TimeReader:
-    """Messages of seconds and nanoseconds; fractions of a microsecond are cut towards zero."""
+    """Reads messages of seconds and nanoseconds; fractions of a microsecond are cut towards zero."""
 
     type: pa.DataType
     seconds: Callable[[Any], int]
@@ -160,7 +160,7 @@ class TimeReader:
 
 @dataclass(frozen=True, slots=True)
 class StructReader:
-    """Messages."""
+    """Reads messages as structs."""
 
     type: pa.DataType
     fields: Sequence[FieldReader]
@@ -184,14 +184,14 @@ class StructReader:
 class Presence(Enum):
     """The value of a singular field that is absent, or has its type's default."""
 
-    ALWAYS = auto()  # the default
-    NOT_ZERO = auto()  # null in both cases
-    EXPLICIT = auto()  # null where it is absent
+    ALWAYS = auto()  # both are the default
+    NOT_ZERO = auto()  # both are null
+    EXPLICIT = auto()  # an absent field is null
 
 
 @dataclass(frozen=True, slots=True)
 class SingularReader:
-    """A field that a message has at most once.
+    """Reads a field that a message has at most once.
 
     Attributes:
         name: name of the field.
@@ -241,7 +241,7 @@ def _are_not_zero(values: list[Any]) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedReader:
-    """A field that a message has any number of times."""
+    """Reads a field that a message has any number of times."""
 
     name: str
     attribute: str
@@ -264,14 +264,14 @@ class RepeatedReader:
 
 @dataclass(frozen=True, slots=True)
 class MapReader:
-    """A map, which is a repeated field of entries.
+    """Reads a map, which is a repeated field of entries.
 
     The last entry of a key counts. A row is bad if any entry is bad, as in protobuf.
     """
 
     name: str
     attribute: str
-    key: str  # attribute of the entries
+    key: str  # attribute of the keys in entries
     entry: StructReader
     type: pa.DataType
 

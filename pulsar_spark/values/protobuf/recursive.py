@@ -19,12 +19,12 @@ from pulsar_spark.values.protobuf.readers import EnumReader, NumberReader, ReadC
 
 
 class JsonField(NamedTuple):
-    """A field of such a message.
+    """A field of a message that is read as JSON.
 
     Attributes:
         name: name of the field.
-        reader: reader of a value; a JsonReader for any message.
-        is_repeated: True if it has items.
+        reader: reader of a value; JsonReader for messages.
+        is_repeated: True if the field has items.
         is_null_if_zero: True if zero and empty values are left out.
         entries: attributes of key and value, and the reader of keys, if the field is a map.
     """
@@ -38,7 +38,7 @@ class JsonField(NamedTuple):
 
 @dataclass(slots=True)
 class JsonReader:
-    """Messages as JSON; ``fields``: fields of all such messages by full name, as in ``M0.f1``."""
+    """Reads messages as JSON; ``fields``: fields of all such messages by full name, as in ``M0.f1``."""
 
     fields: dict[str, JsonField] = field(default_factory=dict)
     type: ClassVar = pa.string()
@@ -57,7 +57,7 @@ class JsonReader:
         return ReadColumn(column, np.array(column.is_null()), ": text in it is not UTF-8")
 
     def _plain(self, reader: TypeReader, value: Any) -> object:
-        """Returns a value as ``json`` takes it."""
+        """Returns a value in a form that ``json`` encodes."""
         if isinstance(reader, JsonReader):
             return self._object(value)
         if isinstance(reader, TextReader):
@@ -76,7 +76,7 @@ class JsonReader:
     def _object(self, message: Any) -> dict[str, object]:
         found: dict[str, object] = {}
         for descriptor, value in message.ListFields():
-            own = self.fields.get(descriptor.full_name)  # None: the field that an empty message gets
+            own = self.fields.get(descriptor.full_name)  # None: added to an empty message
             if own is None or (own.is_null_if_zero and not value and str(value) != "-0.0"):
                 continue
             if own.entries is not None:
