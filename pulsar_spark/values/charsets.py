@@ -1,7 +1,7 @@
 """Charsets of text, by the names that Java's client writes into the properties of a STRING schema.
 
-Python's codecs convert. UTF-16 and UTF-32 are those of Java: big-endian, unless bytes begin with another byte
-order mark.
+Python's codecs convert texts. UTF-16 and UTF-32 are as in Java: big-endian, unless the bytes begin with a
+little-endian byte order mark.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Final
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 
-# For each codec that reads a byte order mark: the marks, the codec without a mark, and the mark that Java
-# writes.
+# For each codec with a byte order mark: the marks, the codec without a mark, and the mark that Java writes.
 _MARKED: Final = {
     "utf-16": ((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE), "utf-16-be", codecs.BOM_UTF16_BE),
     "utf-32": ((codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE), "utf-32-be", b""),
 }
-# Codecs of Python for program text and host names. Some take time by the square of a text's length.
+# Python's codecs for program text and host names, some of which take quadratic time.
 _NO_CHARSETS: Final = frozenset(
     ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 )
@@ -38,7 +37,7 @@ class Charset:
     codec: str
 
     def to_utf8(self, value: bytes) -> bytes:
-        """Converts bytes to UTF-8; raises UnicodeError if they are no text."""
+        """Converts bytes to UTF-8; raises UnicodeError for bytes that are not text in the charset."""
         codec = self.codec
         if codec in _MARKED:
             marks, plain, _ = _MARKED[codec]
@@ -62,7 +61,7 @@ def charset_of(schema: Schema) -> Charset | None:
     name = schema.properties.get("__charset", "UTF-8") if schema.type is SchemaType.STRING else "UTF-8"
     try:
         found = codecs.lookup(name)
-        "a".encode(name)  # refuses codecs that are not for text
+        "a".encode(name)  # raises for codecs that are not for text
     except (LookupError, ValueError):
         found = None
     if found is None or found.name in _NO_CHARSETS:

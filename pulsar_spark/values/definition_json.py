@@ -1,4 +1,4 @@
-"""Parses the JSON of a schema's definition; its cost is bounded first, because anyone may have written it."""
+"""Parses the JSON of a schema's definition, with bounded cost, because anyone may have written the JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from pulsar_spark.errors import SchemaError, UnsupportedError
 
 MAX_BYTES: Final = 4 << 20  # maximum size of a definition; brokers accept 5 MiB
-# Maximum number of commas, colons and opening brackets. One precedes each value and name, and a value of a
-# few bytes may take 200 bytes of memory.
+# Maximum number of commas, colons and opening brackets, of which each value and name has one, because a value
+# of a few bytes may take 200 bytes of memory.
 MAX_MARKS: Final = 250_000
 WAY_OUT: Final = "Read the topic with valueFormat=raw"
 _MARKS: Final = (b",", b":", b"[", b"{")

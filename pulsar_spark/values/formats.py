@@ -29,7 +29,7 @@ MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
 
 class _Format(NamedTuple):
-    """The functions of one kind; values of a kind without an encoder are not written."""
+    """The functions of one kind; values of a kind without an encoder cannot be written."""
 
     column_type: Callable[[Schema], pa.DataType]
     decoder: MakeDecoder
@@ -122,7 +122,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """Returns the target with the decimals of the schema's type, if the target's are wider."""
+    """Returns the target with the decimals of the schema's type, if the target's decimals are wider."""
     if pa.types.is_decimal128(whole) and pa.types.is_decimal128(target):
         digits = target.precision - target.scale, whole.precision - whole.scale
         return whole if digits[0] >= digits[1] and target.scale >= whole.scale else target
@@ -141,7 +141,7 @@ def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
 
 
 def is_root(schema: Schema, source: pa.DataType) -> bool:
-    """Whether a column ``value`` is the whole of each value, because the schema's values are no structs."""
+    """Whether the column ``value`` is the whole value, because the schema's values are not structs."""
     if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or not pa.types.is_struct(source):
         return False
     return [field.name for field in source] == ["value"] and not pa.types.is_struct(column_type(schema))
@@ -182,14 +182,14 @@ _KEY_VALUE = _Format(
 
 @dataclass(frozen=True, slots=True)
 class CastDecoder:
-    """Decodes values with ``values``, and casts their column to a type that holds all of them."""
+    """Decodes values with ``values``, and casts their column to a type that holds all values."""
 
     values: ValueDecoder
     type: pa.DataType
 
     @property
     def cost(self) -> ValueCost:
-        """Maximum column bytes of a value."""
+        """Returns the maximum column bytes of a value."""
         return self.values.cost
 
     @property
@@ -211,28 +211,29 @@ class CastDecoder:
 
 @dataclass(frozen=True, slots=True)
 class RootEncoder:
-    """Writes the column ``value`` of rows with the encoder ``values``."""
+    """Encodes the column ``value`` of rows with the encoder ``values``."""
 
     values: ValueEncoder
 
     def encode(self, rows: pa.StructArray) -> EncodedValues:
-        """Writes n rows; see :class:`ValueEncoder`."""
+        """Encodes n rows; see :class:`ValueEncoder`."""
         return self.values.encode(rows.field(0))
 
 
 @dataclass(frozen=True, slots=True)
 class TombstoneEncoder:
-    """Writes null rows as tombstones, and other rows with the encoder ``records``."""
+    """Encodes null rows as tombstones, and other rows with the encoder ``records``."""
 
     records: ValueEncoder
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        """Writes n rows; see :class:`ValueEncoder`. Row indexes in errors refer to ``rows``."""
+        """Encodes n rows; see :class:`ValueEncoder`. Row indexes in errors refer to ``rows``."""
         if not rows.null_count:
             return self.records.encode(rows)
         if rows.null_count == len(rows):
             return EncodedValues(pa.nulls(len(rows), pa.binary()))
-        # A null row becomes a copy of a valid one, because values may not be null; its bytes are dropped.
+        # A null row becomes a copy of a valid row, because values may not be null. The copy's bytes are
+        # dropped.
         numbers = np.arange(len(rows))
         has = rows.is_valid().to_numpy(zero_copy_only=False)
         filled = np.where(has, numbers, has.argmax())

@@ -1,8 +1,8 @@
 """The interfaces of each kind of schema: ValueDecoder, payloads -> column; ValueEncoder, column -> payloads.
 
-Arrow types of columns are those of Spark (``pyspark.sql.pandas.types``): strings are
-``string``, times ``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All
-fields are nullable, also nested fields, whatever the schema says.
+Arrow types of columns are those of Spark (``pyspark.sql.pandas.types``): strings are ``string``, times
+``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All fields are
+nullable at any depth, whatever the schema says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DecodedValues:
 
     Attributes:
         column: n rows; null if the payload or the value is null, or the row is bad.
-        is_bad: flags of the payloads that are no values of the schema, bool[n]; None: all are values.
+        is_bad: flags of the payloads that are not values of the schema, bool[n]; None: no payload is bad.
     """
 
     column: pa.Array
@@ -38,17 +38,17 @@ class ValueDecoder(Protocol):
 
     @property
     def type(self) -> pa.DataType:
-        """Type of the decoded column."""
+        """Returns the type of the decoded column."""
         ...
 
     @property
     def cost(self) -> ValueCost:
-        """Maximum column bytes of a value."""
+        """Returns the maximum column bytes of a value."""
         ...
 
     @property
     def plan(self) -> Hashable:
-        """Equal for decoders that decode the same values to the same column; few of many versions differ."""
+        """Returns a key that equal decoders share; most versions of a schema have equal decoders."""
         ...
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ...) -> DecodedValues:
@@ -57,7 +57,8 @@ class ValueDecoder(Protocol):
         Args:
             values: ``binary`` [n], any offset; null is a tombstone, which is a null row, and not bad.
             keys: ``binary`` [n], keys of the messages; only KEY_VALUE reads them.
-            work: work that the values may use. A value that would use more is a null row, and bad or not.
+            work: work that the values may use. A value that would use more is a null row; ``is_bad`` need not
+                flag it.
         """
         ...
 

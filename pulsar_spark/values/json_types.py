@@ -1,7 +1,6 @@
-"""Avro's types as JSON has them, because Java's classes write other JSON than their schema implies.
+"""Avro's types as JSON has them, because Java's classes write other JSON than their schemas imply.
 
-Java's client makes the schema of a class by Avro's reflection and writes its JSON by Jackson, which know
-nothing of each other:
+Java's client makes the schema of a class by Avro's reflection, but writes JSON by Jackson:
 
     ==========================  ==================  ====================  ===============================
     field of a class            its schema          its JSON              here
@@ -21,8 +20,8 @@ nothing of each other:
 
 So trees of JSON have more logical types: json, char, chars, number, time-millis, time-micros.
 
-Jackson reads numbers as seconds for most of Java's time classes, and no text for a long. So the form of a
-date or time is ``number``, unless Java's client made the schema.
+Jackson reads numbers as seconds for most of Java's time classes, and does not read text as a long. So the
+form of a date or time is ``number``, unless Java's client made the schema.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _PAIR: Final = "org.apache.avro.reflect.Pair"
 
 
 def parse(schema: Schema) -> AvroType:
-    """Parses a schema of kind AVRO as it is, and of kind JSON as its payloads are.
+    """Parses a schema; types of kind JSON are those of its payloads.
 
     Raises:
         SchemaError, UnsupportedError: as ``avro_types.parse``.
@@ -74,7 +73,7 @@ def parse(schema: Schema) -> AvroType:
 
 
 def is_of_java(schema: Schema) -> bool:
-    """Whether Java's client made a schema, of a class."""
+    """Whether Java's client made the schema from a class."""
     return any(name in schema.properties for name in _JAVA_PROPERTIES)
 
 
@@ -89,7 +88,7 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a tree; a type that is in it twice remains one object.
+    """Converts a tree; a type at two nodes remains one object.
 
     Args:
         has_classes: True if times are of Java's classes.
@@ -97,10 +96,10 @@ class _Forms:
 
     def __init__(self, *, has_classes: bool) -> None:
         self._has_classes = has_classes
-        self._known: dict[int, AvroType] = {}  # by id of the type that was changed
+        self._known: dict[int, AvroType] = {}  # by id of the original type
 
     def of(self, avro: AvroType) -> AvroType:
-        """Returns the type that JSON has."""
+        """Returns the type of JSON's values."""
         found = self._known.get(id(avro))
         if found is None:
             found = self._known[id(avro)] = self._new(avro)

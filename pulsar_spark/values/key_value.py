@@ -1,14 +1,14 @@
 """KEY_VALUE: values of two parts, each with its own schema; column ``struct<key, value>``.
 
-Two things are laid out as ``length, bytes, length, bytes`` with lengths of int32, big-endian: the definition,
-which holds the definitions of the parts (-1: empty), and payloads of the encoding INLINE (-1: null). With
-SEPARATED the payload is the value alone, and the key is the message's key. The encoding, and the kinds of the
-parts, are in the schema's properties.
+The definition and payloads of the encoding INLINE have the layout ``length, bytes, length, bytes`` with
+lengths of int32, big-endian. The definition has the definitions of the parts (length -1: empty), a payload
+the parts (length -1: null). With SEPARATED the payload is the value alone, and the key is the message's key.
+The schema's properties have the encoding and the kinds of the parts.
 
-A broker accepts producers of both encodings for one topic, and their versions do not tell the encoding. Rows
-of the other encoding are bad if they are recognized. With INLINE, the lengths must fit exactly, and two null
-parts are accepted only without a message key. With SEPARATED, a message without a key must not be an INLINE
-payload with two valid parts.
+A broker accepts producers of both encodings for one topic, and a schema version does not imply the encoding.
+Rows of the other encoding are bad if they are recognized. With INLINE, the lengths must fit exactly, and two
+null parts are accepted only without a message key. With SEPARATED, a message without a key must not be an
+INLINE payload with two valid parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PARTS = ("key", "value")
 _ENCODING = "kv.encoding.type"
 _INLINE, _SEPARATED = "INLINE", "SEPARATED"
 _LENGTH = struct.Struct(">i")
-# As the Java and C++ clients name them.
+# Names of properties and parts in the Java and C++ clients.
 _KINDS = {**SchemaType.__members__, "BOOLEAN": SchemaType.BOOL, "BYTES": SchemaType.NONE}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
@@ -65,8 +65,8 @@ def parts_of(schema: Schema) -> KeyValueParts:
     """Splits a schema into its parts.
 
     Raises:
-        SchemaError: its definition or properties are malformed.
-        UnsupportedError: a part is of an unknown kind, or KEY_VALUE itself.
+        SchemaError: the definition or the properties are malformed.
+        UnsupportedError: a part is of an unknown kind, or KEY_VALUE.
     """
     encoding = schema.properties.get(_ENCODING, _INLINE)
     if encoding not in (_INLINE, _SEPARATED):
@@ -134,7 +134,7 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
     """Returns the type of a column of the schema's values; ``part`` returns the type of a part.
 
     Raises:
-        SchemaError: the schema is malformed, or one of its parts.
+        SchemaError: the schema or a part is malformed.
         UnsupportedError: a part, or a field that is named, has no type in Spark.
     """
     fields = []
@@ -145,10 +145,10 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
-    """Makes the decoder; a part that the target lacks is not decoded.
+    """Makes the decoder, which does not decode a part that the target lacks.
 
     Raises:
-        SchemaError: the versions do not resolve, or the target is no struct of the parts.
+        SchemaError: the versions do not resolve, or the target is not a struct of the parts.
         UnsupportedError: as :func:`column_type`.
     """
     written, wanted = parts_of(writer), parts_of(reader)
@@ -200,7 +200,7 @@ def _named(part: str) -> Iterator[None]:
 
 
 class _Halves(NamedTuple):
-    """Both parts of n rows, binary[n] each, and flags of the rows that have no such parts, bool[n]."""
+    """Keys and values of n rows, binary[n] each, and flags of the rows that cannot be split, bool[n]."""
 
     key: pa.BinaryArray
     value: pa.BinaryArray
@@ -232,7 +232,7 @@ class _KeyValueDecoder:
         else:
             halves = _split_inline(values, keys)
         columns, is_bad = self._columns(halves, work)
-        if self.is_separated:  # of good rows only, so that most rows are decoded once
+        if self.is_separated:  # only good rows, so that most rows are decoded once
             is_bad |= self._are_inline(values, keys, ~is_bad, work)
         is_null |= is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
@@ -255,7 +255,7 @@ class _KeyValueDecoder:
         return "both parts are values"
 
     def _columns(self, halves: _Halves, work: ValueWork) -> tuple[list[pa.Array], Flags]:
-        """Returns the columns that the type has, and flags of the rows that are bad in any part."""
+        """Returns the columns of the type's parts, and flags of the rows that are bad in any part."""
         columns, is_bad = [], halves.is_bad.copy()
         for name, own in self.parts.items():
             found = own.decode(getattr(halves, name), halves.key, work)
@@ -321,7 +321,7 @@ def _why_not_inline(value: bytes, key: bytes | None) -> str:
 
 
 def _mask(flags: pa.BooleanArray) -> Flags:
-    # A copy, because callers change it.
+    # A copy, because callers change the flags.
     found: Flags = np.array(flags.to_numpy(zero_copy_only=False))
     return found
 

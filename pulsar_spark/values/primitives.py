@@ -1,4 +1,4 @@
-"""Values of the primitive schemas, and of topics without one: decoder and encoder.
+"""Values of the primitive schemas, and of topics without a schema: decoder and encoder.
 
     ==========================  ====================================================  ====================
     schema                      bytes, all numbers big-endian                         column
@@ -15,9 +15,9 @@
     LOCAL_DATE_TIME             16: days since the epoch, nanoseconds of the day       timestamp us
     ==========================  ====================================================  ====================
 
-Reads truncate to microseconds, towards the past. A value of another length, or one that its column cannot
-hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written: it is a time
-of day, and a timestamp is more.
+Reads truncate to microseconds, towards the past. A value of another length, or a value that its column cannot
+hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written, because it is
+a time of day, and a timestamp also has a date.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from pulsar_spark.values.time_units import MICROS_OF_DAY
 from pulsar_spark.values.type_names import type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
-Numbers: TypeAlias = "npt.NDArray[Any]"  # its type is in ``_FIXED``
+Numbers: TypeAlias = "npt.NDArray[Any]"  # of the types in ``_FIXED``
 
 _NANOS_OF_DAY = 86_400_000_000_000
 _INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
@@ -62,7 +62,7 @@ _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.floa
 
 
 class _Values(NamedTuple):
-    """Converted numbers, and flags of those that the other side cannot hold; None: it holds all."""
+    """Converted numbers, and flags of the numbers that do not fit the column; None: all fit."""
 
     numbers: Numbers
     is_bad: Flags | None = None
@@ -72,12 +72,12 @@ class _Fixed(NamedTuple):
     """A schema whose values all have the same length.
 
     Attributes:
-        column: type of its columns.
+        column: type of the schema's columns.
         stored: form of a stored value.
         numbers: numpy's type of a column.
-        write: converts a column to stored values, meaningless in null rows; raises Misfit.
-        read: converts stored values to numbers of the column; None: numpy's cast.
-        limits: for errors, the bounds that a bad value of the right length exceeds.
+        write: function that converts a column to stored values, meaningless in null rows; raises Misfit.
+        read: function that converts stored values to the column's numbers; None: numpy's cast.
+        limits: bounds in errors, which a bad value of the right length exceeds.
     """
 
     column: pa.DataType
@@ -109,7 +109,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     """Makes the decoder; ``writer`` and ``reader`` are of the same kind.
 
     Raises:
-        SchemaError: the schema's values are no values of ``target``.
+        SchemaError: the schema's values cannot be read as ``target``.
         UnsupportedError: as :func:`column_type`.
     """
     charset = charset_of(writer)
@@ -128,7 +128,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     """Makes the encoder of a column of the given type; timestamps may be of any zone.
 
     Raises:
-        SchemaError: its values are no values of the schema.
+        SchemaError: the column's values cannot be written by the schema.
     """
     column = column_type(schema)
     if schema.type is SchemaType.TIME:
@@ -162,7 +162,7 @@ def decode_texts(values: pa.BinaryArray) -> DecodedValues:
 
 
 def why_no_text(value: bytes | None) -> str | None:
-    """Returns the reason why bytes are not UTF-8; None: they are."""
+    """Returns the reason why bytes are not UTF-8; None: the bytes are UTF-8."""
     try:
         if value is not None:
             value.decode("utf-8")
@@ -173,7 +173,7 @@ def why_no_text(value: bytes | None) -> str | None:
 
 def _decode_by_charset(values: pa.BinaryArray, charset: Charset) -> DecodedValues:
     found: list[bytes | None] = []
-    bad = {None}  # values, because an error takes a microsecond, and a producer may repeat one in millions
+    bad = {None}  # values, because an error takes a microsecond, and millions of messages may have one value
     is_bad = np.zeros(len(values), np.bool_)
     for row, value in enumerate(values.to_pylist()):
         if value not in bad:
@@ -207,7 +207,7 @@ class _BytesDecoder:
 
     @property
     def cost(self) -> ValueCost:
-        # A character of one byte may have three in UTF-8.
+        # A character of one byte may have three bytes in UTF-8.
         return ValueCost(growth=0.0 if self.charset is None else 2.0)
 
     @property
@@ -285,7 +285,7 @@ class _FixedDecoder:
 def _stored_values(
     values: pa.BinaryArray, stored: np.dtype[np.generic]
 ) -> tuple[Numbers, Flags | None, Flags | None]:
-    """Returns the n values, flags of the rows that have one (None: all), and flags of bad rows."""
+    """Returns the n values, flags of the rows with a value (None: all rows), and flags of bad rows."""
     count, width = len(values), stored.itemsize
     data_buffer = values.buffers()[2]
     if not count or data_buffer is None:
@@ -339,7 +339,7 @@ def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
 def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Flags]:
     """Returns units * per_unit + rest, int64[n], and flags of results beyond int64; rest < 4 units."""
     limit = 2**63 // per_unit + 4
-    micros = units * per_unit + rest  # wraps
+    micros = units * per_unit + rest  # may wrap around
     is_near = (units >= -limit) & (units <= limit)
     has_wrapped = (np.abs(units) > 4) & ((micros < 0) != (units < 0))
     return micros, ~is_near | has_wrapped
@@ -358,7 +358,7 @@ def _read_millis(stored: Numbers) -> _Values:
 
 
 def _read_instant(stored: Numbers) -> _Values:
-    # Like Java, accepts nanoseconds outside of 0 to 999,999,999.
+    # As in Java, nanoseconds outside of 0 to 999,999,999 are accepted.
     return _Values(
         *to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
     )

@@ -1,8 +1,8 @@
 """Types of rows -> schemas of the kinds AVRO and JSON: a new schema, or a topic's schema with more fields.
 
 The existing part of a schema is never changed, because the broker compares versions by it: fields keep their
-order, and records their names. New fields follow the others, with default null, so that older and newer
-readers can use them.
+order, and records their names. New fields follow the existing fields, with default null, so that older and
+newer readers accept both versions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pulsar_spark.values.type_names import is_variant, type_name
 
 RECORD: Final = "Row"
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # what Avro allows
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # names that Avro allows
 _PLAIN: Final[dict[str, object]] = {
     "boolean": "boolean",
     "tinyint": "int",
@@ -57,13 +57,13 @@ _PLAIN: Final[dict[str, object]] = {
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
 
-    All columns, and fields, items and values in them, are ``["null", T]``; fields have the default null. A
-    sink knows the nullability of Spark's optimized plan only, in which a column may be required by chance.
-    Structs are records ``Row_<path>``.
+    All columns, and their fields, items and values at any depth, are ``["null", T]``; fields have the default
+    null, because a sink knows only the nullability of Spark's optimized plan, in which a column may be
+    required by chance. Structs are records ``Row_<path>``.
 
     Args:
         kind: AVRO or JSON.
-        rows: Arrow types as Spark makes them.
+        rows: Arrow types that Spark makes.
 
     Raises:
         OptionError: the rows have no columns, a name that Avro does not allow, or a repeated name.
@@ -78,8 +78,8 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
 def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
     """Extends a topic's schema for rows of a type; None: no new field is needed.
 
-    Columns without a field become new nullable fields after the existing fields. So do fields of structs,
-    wherever the topic's schema uses their record.
+    Columns without a field become new nullable fields after the existing fields. So do new fields of structs,
+    in each use of the struct's record in the topic's schema.
 
     Args:
         existing: schema of kind AVRO or JSON.
@@ -87,8 +87,8 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
 
     Raises:
         SchemaError: the topic's schema is not a record; columns have other types than their fields, or names
-            that differ from a field's in case only; fields have neither a column nor a default. All are
-            listed.
+            that differ from a field's only in case; fields have neither a column nor a default. The text
+            lists all mistakes.
         OptionError, UnsupportedError: as :func:`schema_of`, for the new columns.
     """
     record = parse(existing)
@@ -116,7 +116,7 @@ class _Maker:
         self._added: dict[tuple[str, str], pa.Field] = {}  # by record and name
 
     def record(self, rows: pa.StructType, path: str, name: str) -> dict[str, Any]:
-        """Makes a record; ``name`` is unused so far."""
+        """Makes a record; ``name`` must not be in use."""
         if name:
             self._taken.add(name)
         for field_name, count in Counter(field.name for field in rows).items():
@@ -168,7 +168,7 @@ class _Maker:
         return plain
 
     def _name(self, path: str) -> str:
-        """Returns ``Row_a_b`` for the path ``a[].b``, with a number if that name is in use."""
+        """Returns ``Row_a_b`` for the path ``a[].b``, with a number if ``Row_a_b`` is in use."""
         name = "_".join([RECORD, *re.findall(r"[A-Za-z0-9_]+", path)])
         free, number = name, 1
         while free in self._taken:

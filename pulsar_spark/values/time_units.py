@@ -1,4 +1,4 @@
-"""Units of times; columns have microseconds."""
+"""Units of times, and conversion to microseconds, the unit of columns."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Number = TypeVar("Number", int, "npt.NDArray[np.int64]")
 
 
 class TimeUnit(NamedTuple):
-    """The unit of a timestamp: ``factor`` / ``divisor`` microseconds, of which one number is 1."""
+    """The unit of a timestamp: ``factor`` / ``divisor`` microseconds; one of both is 1."""
 
     factor: int
     divisor: int
 
     def micros(self, value: Number) -> Number:
-        """Returns microseconds; a remainder is cut towards the past."""
+        """Converts numbers of the unit to microseconds; a remainder is cut towards the past."""
         if self.divisor > 1:
             return value // self.divisor
         return value * self.factor if self.factor > 1 else value
@@ -39,7 +39,7 @@ def unit_of(avro: AvroType | None) -> TimeUnit:
 
 
 def time_kind(avro: AvroType | None) -> str:
-    """Returns ``date``, ``timestamp``, ``time-millis`` or ``time-micros``; empty: another type."""
+    """Returns ``date``, ``timestamp``, ``time-millis`` or ``time-micros``; empty: the type is no time."""
     name: str = getattr(avro, "logical", "") or getattr(avro, "form", "")
     if "timestamp" in name:
         return "timestamp"

@@ -1,12 +1,12 @@
 """The memory and the work that values may take while they are decoded.
 
-Memory: an allowance for each value, plus a multiple of the payload's size. A few bytes can encode many items,
-and each item takes the width of all its columns, even if they are null. So the items of lists and maps are
-counted before they are read. An item counts as the fixed width of its type, plus the text of the schema's
-defaults. Text in the payload is not counted, because it takes its own size.
+Memory: each value has an allowance, plus a multiple of the payload's size. A few bytes can encode many items,
+and each item uses the width of all its columns, even null columns. So the items of lists and maps are counted
+before they are read. An item counts as the fixed width of its type, plus the text of the schema's defaults.
+Text in the payload is not counted, because its column has the same size.
 
-Work: a budget for each value by its size, and an allowance for the whole task. A unit is about a microsecond,
-the time of reading one item by itself. Items that are read by column take a tenth of that. They are not
+Work: each value has a budget by its size, and the whole task has an allowance. A unit is about a microsecond,
+the time of reading one item by itself. Items that are read by column take a tenth of a unit and are not
 counted, because ordinary values of the same size take as long.
 """
 
@@ -29,9 +29,9 @@ Size = TypeVar("Size", int, npt.NDArray[np.int64])
 
 Rows: TypeAlias = "npt.NDArray[np.int64] | None"
 
-ALLOWANCE = 16 << 20  # bytes that any value may take
-PER_BYTE = 10  # further bytes for each byte of the payload
-_MAX_TOGETHER = 128 << 20  # bytes that the values read in one call may take
+ALLOWANCE = 16 << 20  # column bytes that any value may use
+PER_BYTE = 10  # further column bytes for each byte of the payload
+_MAX_TOGETHER = 128 << 20  # maximum column bytes of the values of one call
 
 _OFFSET_BITS = 32
 
@@ -65,8 +65,8 @@ def most_growth(lists: Iterable[tuple[float, int]]) -> float:
     """Returns the maximum column bytes for each payload byte.
 
     Args:
-        lists: for each list and map of a schema the maximum column bytes and the minimum payload bytes of an
-            item; 0: a payload has up to as many such items as bytes, beside all other items.
+        lists: maximum column bytes and minimum payload bytes of an item, for each list and map of a schema;
+            0: a payload may have as many such items as bytes, in addition to all other items.
     """
     found = list(lists)
     return max((size / least for size, least in found if least), default=0.0) + max(
@@ -87,7 +87,7 @@ class ValueCost(NamedTuple):
 
 
 class ValueParts:
-    """Cuts values into parts that are read one after the other, so that the memory of a part is bounded.
+    """Cuts values into parts that are read one by one, so that the memory of a part is bounded.
 
     Args:
         target: Arrow type of the decoded values.
@@ -104,8 +104,8 @@ class ValueParts:
         Args:
             values: ``binary`` [n], at least one.
             keys: ``binary`` [n].
-            costs: maximum sizes, one for each group of values.
-            of_row: int64[n], index into ``costs`` for each value; None: the first for all.
+            costs: cost of each group of values.
+            of_row: int64[n], index into ``costs`` for each value; None: the first cost for all values.
         """
         rows, growths = (np.array(each) for each in zip(*costs, strict=True))
         most = values.nbytes + keys.nbytes
@@ -158,7 +158,7 @@ class ValueRoom:
 
     @property
     def why(self) -> str:
-        """The reason for refusing a value that is too large."""
+        """Returns the reason for refusing a value that is too large."""
         taken = self.accepted - self.left
         return f"it would take at least {taken} bytes as columns; the maximum is {self.accepted}"
 
@@ -168,16 +168,16 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 
 @dataclass(slots=True)
 class WorkPool:
-    """The allowance of a task: units that its values may still use beyond their own budgets."""
+    """The allowance of a task: remaining units that its values may use beyond their own budgets."""
 
     left: float = 300_000.0
 
 
 class ValueWork:
-    """The work that n values may still cost.
+    """The remaining work of n values.
 
     Args:
-        own: float64[n], budget of each value in units, infinite: no limit; None: no limit for any value.
+        own: budget of each value in units, float64[n], infinite: no limit; None: no limit for any value.
         pool: allowance that all values of the task share.
 
     Attributes:
@@ -192,7 +192,7 @@ class ValueWork:
         self._refused: Flags = np.zeros(len(self._own), np.bool_)
 
     def part(self, rows: Ints | slice) -> ValueWork:
-        """Returns the work of some of the values; both objects share the budgets."""
+        """Returns the work of some of the values, with shared budgets."""
         made = copy(self)
         if self.is_limited:
             made._rows = self._rows[rows]
@@ -200,18 +200,18 @@ class ValueWork:
 
     @property
     def refused(self) -> Flags:
-        """Flags of the values whose work exceeded budget and allowance, bool[n]."""
+        """Returns flags of the values whose work exceeded budget and allowance, bool[n]."""
         return self._refused[self._rows]
 
     def left(self, row: int) -> float:
-        """Returns the units that a value may still use; -1 if it was refused."""
+        """Returns the units that a value may still use; -1 for a refused value."""
         if not self.is_limited:
             return math.inf
         place = self._rows[row]
         return -1.0 if self._refused[place] else float(self._own[place]) + self._pool.left
 
     def take(self, row: int, units: float) -> bool:
-        """Uses units for a value; returns False if it is refused, which uses up the allowance."""
+        """Uses units for a value; returns False if the value is refused, which uses up the allowance."""
         if not self.is_limited or math.isinf(self._own[place := self._rows[row]]):
             return True
         beyond = units - float(self._own[place])

@@ -1,4 +1,4 @@
-"""Columns -> values of the type of their field; raises Misfit for a value that the field cannot hold."""
+"""Converts columns to values of their fields' types; raises Misfit for a value that a field cannot hold."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def too_large() -> OptionError:
 
 
 def require(is_good: Flags, path: str, what: str) -> None:
-    """Raises the :class:`Misfit` of the first row that is not good."""
+    """Raises :class:`Misfit` for the first row whose flag in ``is_good`` is not set."""
     if not is_good.all():
         raise Misfit(int(np.argmin(is_good)), path, what)
 
@@ -71,7 +71,7 @@ def validity(column: pa.Array) -> Flags | None:
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Returns numbers as float or double, any for null; raises Misfit if a number loses digits."""
+    """Returns numbers as float or double, any number for null; raises Misfit if a number loses digits."""
     numbers = _numbers(column)
     with np.errstate(over="ignore"):
         found = numbers.astype(kind)
@@ -81,7 +81,7 @@ def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.ND
             is_same, path, "a double that loses digits as a float: cast it to float in the query to round it"
         )
     if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
-        # 2^63 as a float is beyond int64, so it is compared before the conversion back.
+        # 2^63 as a float is beyond int64, so the float is compared before the conversion back.
         is_inside = (found >= -(2.0**63)) & (found < 2.0**63)
         back = np.where(is_inside, found, 0).astype(np.int64)
         name = "float" if kind is np.float32 else "double"
@@ -169,7 +169,7 @@ def map_keys(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def require_distinct(keys: pa.StringArray, starts: Ints, path: str) -> None:
-    """Raises Misfit for a key that its map has twice; ``starts``: first key of each map, and the end."""
+    """Raises Misfit if a map has a key twice; ``starts``: first key of each map, and the end."""
     sizes = np.diff(starts)
     if len(keys) == 0 or sizes.max() < 2:
         return
@@ -193,7 +193,7 @@ def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
 
 
 def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
-    """Returns the index of each string among the symbols, 0 for null; raises Misfit for others."""
+    """Returns the index of each string among the symbols, 0 for null; raises Misfit for other strings."""
     strings = string_column(column, path)
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
     if places.null_count > strings.null_count:
@@ -214,7 +214,7 @@ def _numbers(column: pa.Array) -> np.typing.NDArray[np.generic]:
 
 def is_no_text(values: pa.BinaryArray) -> Flags:
     """Returns flags of the n values that are not UTF-8, bool[n]."""
-    # Exceptions would take three times as long.
+    # Not by exceptions, which would take three times as long.
     flags = (
         value is not None and value.decode(errors="ignore").encode() != value for value in values.to_pylist()
     )

@@ -1,8 +1,8 @@
 """Finds the field of each column of rows in a schema of Avro's JSON, and whether the column fits.
 
 A column fits a field of the same type, or of a type that holds all its values: int -> long -> float ->
-double, string <-> bytes, wider decimals. Single values that may not fit, such as a large long in a double,
-are found when they are written. So are doubles that are no floats.
+double, string <-> bytes, wider decimals. Single values that do not fit, such as a large long in a double, or
+a double that is not a float, are found when rows are written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.type_names import is_variant, type_name
 
-_MAX_LISTED = 50  # maximum columns in the text of an error
+_MAX_LISTED = 50  # maximum columns in an error
 
 _TIMES: Final = {
     "date": "date",
@@ -60,7 +60,7 @@ _FIT: Final = {
     "bytes": _TEXTS,
     "string": _TEXTS,
 }
-# Spark's names of the types that fit a union's branch of the kind best.
+# Spark's names of the types that fit a union's branch best, by the branch's kind.
 _EXACT: Final = {
     "boolean": frozenset(("boolean",)),
     "int": _INTS,
@@ -74,17 +74,17 @@ _EXACT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnFit:
-    """The field of one column.
+    """The field of a column, and the fits of the column's parts.
 
     Attributes:
-        path: path of the field: names with dots between, ``[]`` for items, ``{}`` for values of a map; empty
-            for the root.
+        path: path of the field: names joined by dots, ``[]`` for items, ``{}`` for values of a map; empty for
+            the root.
         avro: type of the written values; a union only if each member has a column.
-        branch: index of ``avro`` in the field's union; None: the field is no union.
+        branch: index of ``avro`` in the field's union; None: the field is not a union.
         null: index of null in the field's union; None: the field has no null.
         parts: fits of a record's fields (None: no column), of a union's columns, or of the items of an array
             or map.
-        columns: index in the struct of each part that is not None.
+        columns: index in the struct for each part that is not None.
     """
 
     path: str
@@ -100,7 +100,7 @@ class NewField(NamedTuple):
 
     Attributes:
         record: full name of the record that lacks the field.
-        path: path of that record.
+        path: path of the record.
         column: column of the rows.
     """
 
@@ -110,7 +110,7 @@ class NewField(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """Mistakes, and columns without a field; None: such columns are mistakes."""
+    """The mistakes, and the columns without a field (None: such columns are mistakes)."""
 
     problems: list[str]
     new: list[NewField] | None = None
@@ -133,7 +133,7 @@ def new_fields(avro: AvroType, kind: pa.DataType) -> list[NewField]:
     """Returns the columns that have no field, at any depth.
 
     Raises:
-        SchemaError: as :func:`fit`, but not for these columns.
+        SchemaError: as :func:`fit`, but not for columns without a field.
     """
     new: list[NewField] = []
     report = _Report([], new)
@@ -174,7 +174,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
     before = len(problems)
     columns = {field.name: number for number, field in enumerate(kind)}
     known = _field_names(avro)
-    numbers: dict[str, int] = {}  # of the column, by field
+    numbers: dict[str, int] = {}  # index in the column, by field
     lower = {name.lower(): name for name in known}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
@@ -214,7 +214,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
 
 
 def _field_names(avro: AvroRecord) -> dict[str, str]:
-    """Returns the fields of a record by all names that columns may have for them, with aliases."""
+    """Returns the fields of a record by all names of their columns, including aliases."""
     names = {field.name: field.name for field in avro.fields}
     for field in avro.fields:
         for alias in field.aliases:
@@ -305,13 +305,13 @@ def _avro_name(avro: AvroType) -> str:
     return branch_name(avro)
 
 
-_MAX_FIXED = 1 << 16  # bytes, because a schema may declare gigabytes; the sample of a larger type is refused
+_MAX_FIXED = 1 << 16  # maximum bytes of a sample; for a larger type, pyarrow refuses the sample
 
 
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
     """Returns a value that a field accepts, to test whether a schema can be written.
 
-    Lists and maps have one item. pyarrow accepts the value.
+    Lists and maps have one item. pyarrow converts the value to ``kind``.
 
     Args:
         kind: Arrow type of the column.
@@ -322,7 +322,7 @@ def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
         return _plain(kind, avro)
     parts = [part for part in found.parts if part is not None]
     if isinstance(avro, AvroUnion):
-        return {kind[0].name: sample_of(kind[0].type, parts[0])}  # exactly one member is set
+        return {kind[0].name: sample_of(kind[0].type, parts[0])}  # a row has exactly one member
     if isinstance(avro, AvroRecord):
         columns = zip(found.columns, parts, strict=True)
         return {kind[number].name: sample_of(kind[number].type, part) for number, part in columns}
@@ -344,5 +344,5 @@ def _plain(kind: pa.DataType, avro: object) -> object:
         return None
     if pa.types.is_boolean(kind):
         return False
-    is_number = pa.types.is_primitive(kind)  # dates and times, too
-    return 0 if is_number else "0"  # "0" is also valid JSON, a number and a character
+    is_number = pa.types.is_primitive(kind)  # including dates and times
+    return 0 if is_number else "0"  # text "0", because it is also valid as JSON, a number or a character

@@ -1,8 +1,8 @@
-"""Values of n rows -> bytes: pieces of rows, which are put together row by row.
+"""Values of n rows -> bytes: pieces of rows, which are joined row by row.
 
-A *piece* is a part of every row's bytes: :class:`Cells` where it is short, an ``EncodedField`` where it is in
-a buffer already. ``_join_rows`` puts the pieces of each row together. Items of arrays, and columns that
-some rows have, are rows within rows.
+A *piece* is a part of every row's bytes: :class:`Cells` if it is short, ``EncodedField`` if its bytes are
+already in a buffer. ``_join_rows`` joins the pieces of each row. Items of arrays, and columns that only some
+rows have, are encoded as rows, whose bytes are a piece of the outer rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulsar_spark.values.interfaces import EncodedValues
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
-MAX_SIZE = 2**31 - 1  # bytes in one column of binary
+MAX_SIZE = 2**31 - 1  # maximum bytes in one binary column
 
 _WORD = np.dtype("<u8")
 _LOW = np.uint64((1 << 56) - 1)  # bits of the first 8 bytes of a varint
@@ -37,7 +37,7 @@ class Cells:
     Attributes:
         data: uint8[n, w].
         used: flags of the bytes that exist, bool[n, w]; None: all bytes.
-        sizes: number of bytes of each row, int64[n], or one number for all rows.
+        sizes: number of used bytes of each row, int64[n], or one number for all rows.
     """
 
     data: npt.NDArray[np.uint8]
@@ -68,8 +68,8 @@ def constant(value: bytes, count: int) -> Piece:
 def varints(numbers: Ints) -> Cells:
     """Returns Avro's int and long: zigzag varints of 1 to 10 bytes.
 
-    All bytes of a number are computed at once: its 7-bit groups are spread over the bytes of a word. The flag
-    that more bytes follow is set if a higher byte is not 0.
+    All bytes of a number are computed at once: its 7-bit groups are spread over the bytes of a word. A byte's
+    top bit, which means that more bytes follow, is set if a higher byte is not 0.
     """
     zigzag = (numbers.view(np.uint64) << np.uint64(1)) ^ (numbers >> 63).view(np.uint64)
     largest = int(zigzag.max(initial=0))
@@ -122,7 +122,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
 
 
 def masked(piece: Piece, has: Flags) -> Piece:
-    """Returns the piece with the bytes of the flagged rows; a column of binary has no other bytes."""
+    """Returns the piece with bytes only in the flagged rows; other rows of a binary column must be empty."""
     if isinstance(piece, EncodedField):
         return piece
     used = (
@@ -152,7 +152,7 @@ def _join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
 
 
 def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryArray:
-    """Returns the bytes as ``binary``, a value from each offset to the next.
+    """Returns bytes as ``binary``, with a value from each offset to the next.
 
     Args:
         rows: joined rows.
@@ -167,7 +167,7 @@ def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryAr
 
 
 def _spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
-    """Returns the piece of n rows, of which the flagged rows have the bytes of ``rows``, in order."""
+    """Returns the piece of n rows, whose flagged rows have the bytes of ``rows``, in order."""
     sizes = np.zeros(len(has), np.int64)
     sizes[has] = np.diff(rows.offsets)
     offsets = np.zeros(len(has) + 1, np.int64)
@@ -188,11 +188,11 @@ def _spread(words: _Words) -> _Words:
 
 
 def _wide_varints(groups: _Words, flags: _Words, high: _Words) -> Cells:
-    """Returns varints of which some have 9 or 10 bytes.
+    """Returns varints of 1 to 10 bytes.
 
     Args:
         groups: 7-bit groups of the low 56 bits.
-        flags: top bit of each byte, set if that group or a higher group of the word is not 0.
+        flags: top bit of each byte, set if the byte's group or a higher group of the word is not 0.
         high: the 8 bits above the groups.
     """
     is_wide = high > 0
@@ -221,7 +221,7 @@ def _all_ones() -> int:
 
 
 def _bytes_of(words: _Words) -> Ints:
-    """Returns the whole bytes in the bits of each number: 0 below 2^7, 1 below 2^15, up to 8."""
+    """Returns the bit length of each number, divided by 8: 0 below 2^7, 1 below 2^15, up to 8."""
     largest = int(words.max(initial=0))
     sizes = np.zeros(len(words), np.int64)
     for size in range(1, largest.bit_length() // 8 + 1):
@@ -259,9 +259,9 @@ def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
 def _side_by_side(
     parts: Sequence[npt.NDArray[np.uint8] | Flags | None], widths: Sequence[int], count: int
 ) -> npt.NDArray[np.uint8]:
-    """Joins matrices of ``count`` rows; None is a matrix of ones.
+    """Joins matrices of ``count`` rows side by side; None: all bytes are 1.
 
-    A row of a part is copied as one item, not byte by byte, which is three times as fast as np.hstack.
+    Each row of a matrix is copied as one item, not byte by byte, which is three times as fast as np.hstack.
     """
     whole = np.ones((count, sum(widths)), np.uint8)
     at = 0
@@ -279,7 +279,7 @@ def _side_by_side(
 
 @dataclass(frozen=True, slots=True)
 class RowEncoder:
-    """Encodes rows; ``write`` writes the whole of each row."""
+    """Encodes rows; ``write``: function that writes all of each row."""
 
     write: Write
 
@@ -299,7 +299,7 @@ def joined(write: Write, column: pa.Array) -> EncodedMessages:
 
 
 def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
-    """Returns the piece of all rows, of which only the flagged rows are written."""
+    """Returns the piece of all rows, with bytes only in the flagged rows."""
     try:
         found = joined(write, column.filter(pa.array(has)))
     except Misfit as misfit:
@@ -311,7 +311,7 @@ def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
     """Returns the piece of all rows that contains the items of each row, one after the other.
 
     Args:
-        write: writes the items.
+        write: function that writes the items.
         items: items of all rows.
         starts: see :func:`items_of`.
     """
@@ -325,7 +325,7 @@ def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
 def members_of(
     column: pa.StructArray, path: str, *, is_nullable: bool
 ) -> tuple[list[pa.Array], list[Flags], Ints]:
-    """Returns the members of a union that has a column for each.
+    """Returns the members of a union whose struct column has a field for each.
 
     Args:
         column: n rows.
@@ -333,8 +333,7 @@ def members_of(
         is_nullable: True if rows may have no member.
 
     Returns:
-        A column for each member, flags of the rows that have it, and the number of members of each row: 0 or
-            1.
+        The column of each member, the flags of its rows, and the number of members of each row: 0 or 1.
 
     Raises:
         Misfit: a row has several members, or none although the field is not nullable.
@@ -349,7 +348,7 @@ def members_of(
 
 
 def items_of(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, Ints]:
-    """Returns the items of all rows, structs for a map, and the start of each row's items, int64[n + 1].
+    """Returns the items of all rows (a map's as structs), and the start of each row's items, int64[n + 1].
 
     Args:
         column: lists or maps without nulls.
