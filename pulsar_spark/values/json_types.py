@@ -63,7 +63,7 @@ _PAIR: Final = "org.apache.avro.reflect.Pair"
 
 
 def parse(schema: Schema) -> AvroType:
-    """Parses a schema; types of kind JSON are those of its payloads.
+    """Parses a schema of kind AVRO or JSON; a JSON schema's types are the types of its payloads.
 
     Raises:
         SchemaError, UnsupportedError: as ``avro_types.parse``.

@@ -320,7 +320,7 @@ class _FixedEncoder:
 
 
 def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
-    """Returns values of one length as a binary array, null where ``has`` is false."""
+    """Returns values of one length as a binary array; rows without the flag ``has`` are null."""
     sizes = np.full(len(stored), stored.dtype.itemsize, np.int32)
     validity = None
     if has is not None:

@@ -198,7 +198,7 @@ class TypedValues:
 
         Args:
             row: index of the row.
-            is_fatal: True: the error ends the read, and advises another ``mode``. False: it is a warning.
+            is_fatal: True: the error ends the read, and advises another ``mode``. False: a warning.
         """
         version, reader = self._groups.of(row)
         if self._has_too_much is not None and self._has_too_much[row]:
@@ -225,7 +225,7 @@ class TypedValueReader:
     """Reads the values of one range of a topic partition; all of its messages already exist.
 
     Args:
-        versions_of: function that returns the topic's schemas; it need not cache that a version is missing.
+        versions_of: function that returns the topic's schemas, and need not cache that a version is missing.
         topic: topic partition.
         reader: schemas of the read.
         target: type of the column: the type of ``reader``, or a projection of it.

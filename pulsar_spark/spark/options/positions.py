@@ -1,4 +1,4 @@
-"""Parses where a read starts and ends: words, message ids, the JVM connector's bytes, times.
+"""Parses starts and ends of reads: words, message ids, the JVM connector's bytes, times.
 
 A position means "read up to here". A start names the first message to read, so its position is the one
 before that message. An end names the last message, which is its position. Words and times stay symbols, which

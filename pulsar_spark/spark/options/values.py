@@ -79,7 +79,7 @@ class ValueOptions:
         format: format of the payloads and their columns.
         schema: the user's schema: Avro's JSON, the name of a primitive, or the path of a file; or None.
         key_schema: the user's schema of the keys of KEY_VALUE, or None.
-        type: type of values that have no schema at the broker; None: they cannot be read.
+        type: type of values that have no schema at the broker; None: such values cannot be read.
         message: full name of the payloads' message, if the schema is a descriptor set.
         version: version of the topic's schema; None: the latest.
         evolution: treatment of messages of newer versions.

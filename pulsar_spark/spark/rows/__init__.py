@@ -1,4 +1,4 @@
-"""Rows: the columns that Spark sees, made from decoded messages and turned back into messages.
+"""Rows: decoded messages -> the columns of Spark's rows, and columns -> messages.
 
-This package owns the schema and both directions. It must not know about connections, planning or the sink.
+Owns the schema and both directions. Must not know connections, planning or the sink.
 """

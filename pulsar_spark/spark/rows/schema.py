@@ -56,10 +56,10 @@ INDEX = "__index"
 BROKER_PUBLISH_TIME = "__brokerPublishTime"
 CORRUPT_VALUE = "__corruptValue"
 
-# A record batch is closed at this many rows. With 10,000, a Python worker takes 1.4 times the CPU to read
+# A record batch is closed at this many rows. With 10,000, a Python worker uses 1.4 times the CPU to read
 # messages of 100 bytes: the fixed cost of a batch is 1.6 ms while other processes use the same caches.
 MAX_ROWS = 40_000
-MAX_TYPED_ROWS = 10_000  # limit for values with a schema, which may take far more memory than their bytes
+MAX_TYPED_ROWS = 10_000  # limit for values with a schema, which may use far more memory than their bytes
 
 # Columns with the same value in all rows are kept up to this many rows; longer columns are made each time.
 KEPT_ROWS = 2 * MAX_ROWS
@@ -119,7 +119,7 @@ def _any_topic(make: Maker) -> Callable[[TopicName], Maker]:
 
 
 def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Maker]:
-    """Returns the maker function of a column with one value in all rows of a topic partition."""
+    """Returns a function that makes the maker of a column with one value in all of a partition's rows."""
 
     def maker(topic: TopicName) -> Maker:
         scalar = value(topic)
@@ -130,7 +130,7 @@ def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Make
 
 
 def _entry_field(field: EntryField) -> Callable[[TopicName], Maker]:
-    """Returns the maker function of a metadata field of each message's entry."""
+    """Returns a function that makes the maker of a metadata field of each message's entry."""
     return _any_topic(lambda messages: messages.entry_field(field))
 
 

@@ -214,9 +214,9 @@ def message_shape(
 
     Args:
         schema: schema of the rows.
-        topic: the option ``topic``; None if it is not set.
-        upsert: the option ``upsert``.
-        values: the user's options for values.
+        topic: option ``topic``; None: not set.
+        upsert: option ``upsert``.
+        values: options for values.
 
     Raises:
         OptionError: the rows have no topic, no value column or several, a column of a type that is not

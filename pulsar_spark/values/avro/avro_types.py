@@ -112,7 +112,7 @@ class AvroField:
         type: type of its values.
         aliases: other names that writers may use for the field.
         has_default: True if the schema has a default.
-        default: value in the schema's JSON; it may not be a value of the type.
+        default: value in the schema's JSON, which may not be a value of the type.
     """
 
     name: str
@@ -133,7 +133,7 @@ class AvroRecord:
 
 @dataclass(frozen=True, slots=True)
 class AvroRecursive:
-    """A record within itself; it has no column.
+    """A record within itself, which has no column.
 
     Attributes:
         name: name of the record.
@@ -201,7 +201,7 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     A field that contains its own record is left out.
 
     Raises:
-        UnsupportedError: a type that contains itself is not in a field of a record.
+        UnsupportedError: a record contains itself other than in a field, which could be left out.
     """
     if isinstance(avro, AvroRecursive):
         raise avro.error

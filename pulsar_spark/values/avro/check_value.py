@@ -1,8 +1,7 @@
 """Checks values one by one: returns a value's end, or raises its first mistake.
 
-The checks find exactly the mistakes that the readers of columns find. They are used to find the ends of
-arrays if few rows have many items, to refuse large values before they take memory, and to locate the first
-mistake of a bad value.
+The checks find exactly the mistakes that the readers of columns find. Uses: the ends of arrays if few rows
+have many items, refusal of large values before they use memory, and the first mistake of a bad value.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class AvroValue:
         bytes: buffer that positions are indexes of.
         end: position after the row.
         credit: bytes that the row's items without bytes may still use.
-        room: memory that the row's items may still take as columns; None: it is not counted.
+        room: memory that the row's items may still use as columns; None: memory is not counted.
         work: units of work that the row may still use.
     """
 

@@ -96,7 +96,7 @@ class Defaults:
         self._symbols: dict[str, frozenset[str]] = {}  # by the enum's name
 
     def of(self, field: AvroField, path: str) -> Default:
-        """Returns the default of a field; None: it has no default, or null.
+        """Returns the default of a field; None: the field has no default, or null.
 
         Raises:
             SchemaError: the default is not a value of the field's type.

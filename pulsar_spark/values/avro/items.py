@@ -325,7 +325,7 @@ class _Rest:
             self.take_all()
 
     def take_all(self) -> None:
-        """Hands on the kept items if ``take`` is set."""
+        """Hands on the kept items; without ``take`` keeps all items."""
         if self._take is not None and len(self.starts):
             self._take(_numbers(self.starts), _numbers(self.owners))
             del self.starts[:], self.owners[:]

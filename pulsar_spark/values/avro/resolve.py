@@ -136,7 +136,7 @@ class _Resolver:
         *,
         has_siblings: bool = False,
     ) -> steps.Step:
-        """Makes the step of a type; ``has_siblings``: see :meth:`Branches.candidates`."""
+        """Makes a type's step; ``has_siblings``: the writer's union has several types of its kind."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(

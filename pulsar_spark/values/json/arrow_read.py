@@ -31,7 +31,7 @@ _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
 # Maximum values of a call, with nulls, because PyArrow uses about ten more bytes for a value than its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a short row, and for each byte of a longer row, because PyArrow needs 0.1 us for a null.
+# Maximum values of a row: _MAX_PER_BYTE for each byte, but at least _FEW_VALUES. A null takes 0.1 us.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"

@@ -18,7 +18,7 @@ from pulsar_spark.values.json.unions import UnionMembers
 from pulsar_spark.values.value_bounds import ValueWork, accepted
 
 _AGAIN_UNITS: Final = 0.2  # units of work of a value at each further reading
-# Maximum further readings of a payload's values: a constant, and a number for each byte.
+# Maximum times that a payload's values may be read again: AGAIN, and AGAIN_PER_BYTE for each byte.
 AGAIN: Final = 1_000_000
 AGAIN_PER_BYTE: Final = 16
 _ANY: Final = np.iinfo(np.int64).max >> 1
@@ -87,7 +87,7 @@ class JsonBudget:
             self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
 
     def read_again(self, rows: Ints) -> None:
-        """Counts further readings of values."""
+        """Counts values that are read again."""
         self._again -= self._counts(rows)
         self._spend(self._again < 0, "its unions have to be read too often to find their types")
         self.take_work(rows, _AGAIN_UNITS)

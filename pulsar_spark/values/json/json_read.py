@@ -4,7 +4,7 @@
 table of the forms of each type. A payload is exactly one JSON value in UTF-8, which white space may surround
 and a byte order mark may precede. Brackets nest at most ``MAX_DEPTH`` deep.
 
-Java's client and most others write bytes as base64, but Python's writes them as text. If properties of the
+Java's client and most other clients write bytes as base64, but Python's as text. If properties of the
 schema show that Java's client made it, text that is not base64 is bad. Otherwise text that is exactly base64,
 with its padding, is decoded, and other text is its UTF-8. So text of Python's client that happens to be
 base64, such as ``test``, is misread.

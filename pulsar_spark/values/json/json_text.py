@@ -78,14 +78,14 @@ def plain_text(column: pa.Array) -> list[Piece]:
 
 
 def number_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
-    """Writes times as whole numbers; arguments and errors are those of ``whole_numbers``."""
+    """Writes times as whole numbers; arguments and errors as for ``whole_numbers``."""
     has = validity(column)
     numbers = whole_numbers(column, logical, path)
     return plain_text(pa.array(numbers, mask=None if has is None else ~has))
 
 
 def _time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
-    """Writes times of day as ``10:11:12.013``; arguments and errors are those of ``times_of_day``."""
+    """Writes times of day as ``10:11:12.013``; arguments and errors as for ``times_of_day``."""
     numbers = times_of_day(column, logical, path)
     if logical == "time-millis":
         millis = pa.array(numbers.astype(np.int32)).view(pa.time32("ms"))

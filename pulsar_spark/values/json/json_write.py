@@ -90,7 +90,7 @@ class _Writer:
         return found
 
     def some(self, column: pa.Array, has: Flags) -> list[Piece]:
-        """Writes values without quotes in the flagged rows, and nothing in others."""
+        """Writes values without quotes, only in the flagged rows."""
         if self.is_scalar:
             return [pieces.masked(piece, has) for piece in self.write(column)]
         return [pieces.of_some(self.write, column, has)]
@@ -174,7 +174,7 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
 
     def write(column: pa.StructArray) -> list[Piece]:
         parts: list[_Part] = []
-        is_any: Flags | bool = False  # True where the row already has a field
+        is_any: Flags | bool = False  # flags of the rows that already have a field
         for key, writer, number, text in fields:
             child = None if writer is None else column.field(number)
             has = None if writer is None else writer.has(child)

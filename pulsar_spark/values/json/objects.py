@@ -367,7 +367,7 @@ class _Columns:
         return union_column(node, chosen, parts)
 
     def _orders(self, node: JsonUnion, values: list[Any], indexes: list[int]) -> dict[int, MemberOrder]:
-        """Returns the order of members for each value; only the chosen member for a value tried before."""
+        """Returns each value's order of members; for a value tried before, only its chosen member."""
         members = self._budget.members.get(id(node))
         if members is None:
             members = self._budget.members[id(node)] = UnionMembers(node)
@@ -413,7 +413,7 @@ class _Columns:
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
         if float in kinds and bytes in FORMS[leaf.kind].types:
-            # The text of a float that is not whole is not needed for an integer, because the value is bad.
+            # For an integer, a float that is not whole is bad, so its text is not needed.
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError

@@ -46,7 +46,7 @@ class UnionMembers:
                 self._leaves |= bit
             for kind in _alike(member):
                 self._alike[kind] |= bit
-        # With at most one record, any JSON is tried before a record that lacks one of the value's names.
+        # If an object may be at most _FEW members, any JSON is tried before a record that lacks a name of it.
         self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:

@@ -113,7 +113,7 @@ def counted_fields(
 def counted_json(
     reader: JsonReader, messages: Iterable[DescriptorProto], file: FileDescriptorProto
 ) -> dict[str, dict[int, CountedField]]:
-    """Returns all fields of the messages that are read as JSON, by type name, because all are counted."""
+    """Returns the fields, all of them counted, of the messages that are read as JSON, by type name."""
     found: dict[str, dict[int, CountedField]] = {f".{message.name}": {} for message in messages}
     for name, fields in found.items():
         for defined in _message_named(name, file).field:
@@ -168,7 +168,7 @@ def growth(fields: CountedFields) -> float:
 def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
     for _, field in _all_fields(fields):
         if field.packed is None:
-            yield field.width, 2  # a separate item has a tag, and a length or a value
+            yield field.width, 2  # minimum bytes: a tag, and a length or value
         else:
             size = field.packed or 1
             yield field.width, size

@@ -184,9 +184,9 @@ class StructReader:
 class Presence(Enum):
     """The value of a singular field that is absent, or has its type's default."""
 
-    ALWAYS = auto()  # both are the default
-    NOT_ZERO = auto()  # both are null
-    EXPLICIT = auto()  # an absent field is null
+    ALWAYS = auto()  # absent and default fields have the default
+    NOT_ZERO = auto()  # absent and default fields are null
+    EXPLICIT = auto()  # only absent fields are null
 
 
 @dataclass(frozen=True, slots=True)

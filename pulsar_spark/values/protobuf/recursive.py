@@ -76,7 +76,7 @@ class JsonReader:
     def _object(self, message: Any) -> dict[str, object]:
         found: dict[str, object] = {}
         for descriptor, value in message.ListFields():
-            own = self.fields.get(descriptor.full_name)  # None: added to an empty message
+            own = self.fields.get(descriptor.full_name)  # None: see ``plan.parser``
             if own is None or (own.is_null_if_zero and not value and str(value) != "-0.0"):
                 continue
             if own.entries is not None:
