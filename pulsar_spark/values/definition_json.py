@@ -8,8 +8,7 @@ from typing import Final
 from pulsar_spark.errors import SchemaError, UnsupportedError
 
 MAX_BYTES: Final = 4 << 20  # maximum size of a definition; brokers accept 5 MiB
-# Maximum number of commas, colons and opening brackets, of which each value and name has one, because a value
-# of a few bytes may take 200 bytes of memory.
+# Maximum commas, colons and opening brackets. Each precedes a value or name, which may use 200 bytes.
 MAX_MARKS: Final = 250_000
 WAY_OUT: Final = "Read the topic with valueFormat=raw"
 _MARKS: Final = (b",", b":", b"[", b"{")

@@ -200,7 +200,7 @@ def _named(part: str) -> Iterator[None]:
 
 
 class _Halves(NamedTuple):
-    """Keys and values of n rows, binary[n] each, and flags of the rows that cannot be split, bool[n]."""
+    """Keys and values of n rows, binary[n], and flags of the rows that cannot be split, bool[n]."""
 
     key: pa.BinaryArray
     value: pa.BinaryArray

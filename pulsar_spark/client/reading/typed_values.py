@@ -262,7 +262,7 @@ class TypedValueReader:
         Parts are read lazily, and not kept; most messages are one part.
 
         Raises:
-            SchemaChangedError: ``refuse_changes``, and the columns cannot hold the values of a newer version.
+            SchemaChangedError: with ``refuse_changes``, the columns cannot hold values of a newer version.
             BrokerError: a version could not be requested from the broker.
         """
         payloads = messages.value
@@ -410,7 +410,7 @@ class _Groups:
         if not isinstance(reader, str):
             decoded = reader.decode(values, keys, work)
             return decoded.column, decoded.is_bad
-        # A tombstone without a key has nothing to decode, so it is good.
+        # A tombstone without a typed key has nothing to decode, so it is good.
         is_bad: Flags = (values.is_valid().to_numpy(zero_copy_only=False)) | (
             keys.is_valid().to_numpy(zero_copy_only=False)
         )

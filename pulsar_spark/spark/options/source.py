@@ -283,7 +283,7 @@ class SourceOptions:
         pattern: pattern of the topics to read; None: the user names topics.
         start: start of a query without a checkpoint.
         end: end of a batch; latest in a stream.
-        publish_time_margin: maximum seconds by which a message's publish time is before an earlier one's.
+        publish_time_margin: maximum seconds by which publish times go back in a partition.
         limits: limits of one micro-batch.
         min_partitions: minimum number of tasks, if there are as many entries.
         max_messages_per_partition: maximum number of messages of a task, by estimate.

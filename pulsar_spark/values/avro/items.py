@@ -26,8 +26,7 @@ from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, ite
 
 # Up to this number of rows, finding items one by one is faster than a wave of items without arrays.
 FEW_ROWS = 64
-# Up to this number of rows, finding blocks one by one is faster than a wave of blocks, if the positions of
-# items follow from the block's start.
+# The same number for blocks whose items' positions follow from the block's start.
 _FEW_KNOWN = 12
 # Maximum items, bytes and blocks of one call, which bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16

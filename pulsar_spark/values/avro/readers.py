@@ -259,7 +259,7 @@ def _record_reader(step: steps.RecordStep) -> Reader:
 
 
 def _union_reader(step: steps.UnionStep) -> Reader:
-    """Reads a union; makes the struct of members once, not once for each branch."""
+    """Reads a union; makes the struct of members once, not for each branch."""
     kind = step.type
     assert kind is not None
     is_struct = any(isinstance(each, steps.MemberStep) for each in step.branches)

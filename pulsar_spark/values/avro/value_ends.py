@@ -34,7 +34,7 @@ _Bits: TypeAlias = npt.NDArray[np.integer]
 _MAX_SHORT: Final = 200  # maximum bytes of a short value, whose size with branch and length fits into a uint8
 _UNCHECKED: Final = SLACK // 256  # number of fields after which positions are cut to the row's end
 _ODD_LENGTH: Final = 0x81  # bits of a first byte; one is set if the varint is negative or longer
-_ODD_BRANCH: Final = 0xFD  # bits of a branch's byte that are 0 for the branches 0 and 1
+_ODD_BRANCH: Final = 0xFD  # bits of the branch's byte; all are 0 for the branches 0 and 1
 
 
 def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:

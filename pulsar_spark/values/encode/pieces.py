@@ -1,8 +1,8 @@
 """Values of n rows -> bytes: pieces of rows, which are joined row by row.
 
 A *piece* is a part of every row's bytes: :class:`Cells` if it is short, ``EncodedField`` if its bytes are
-already in a buffer. ``_join_rows`` joins the pieces of each row. Items of arrays, and columns that only some
-rows have, are encoded as rows, whose bytes are a piece of the outer rows.
+already in a buffer. ``_join_rows`` joins the pieces of each row. Items of arrays, and columns of some rows,
+are encoded as rows, whose bytes are a piece.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ parts, and small parts are left, because anyone may write a row that PyArrow doe
 as much as a hundred rows in ``objects``.
 
 Each payload begins with ``{``, ends with ``}``, and is a line. No string contains a line's end, and no value
-has a ``{`` right after a ``}``. So a value ends at its line's end, and if the number of values is the number
-of lines, each line is one value. PyArrow crashes if the first value is null, but no such line is null.
+has a ``{`` right after a ``}``. So a value ends at its line's end, and with as many values as lines, each
+line is one value. PyArrow crashes if the first value is null, but no such line is null.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pulsar_spark.values.json.unions import UnionMembers
 from pulsar_spark.values.value_bounds import ValueWork, accepted
 
 _AGAIN_UNITS: Final = 0.2  # units of work of a value at each further reading
-# Maximum times that a payload's values may be read again: AGAIN, and AGAIN_PER_BYTE for each byte.
+# Maximum values of a payload that are read again: AGAIN, and AGAIN_PER_BYTE for each byte.
 AGAIN: Final = 1_000_000
 AGAIN_PER_BYTE: Final = 16
 _ANY: Final = np.iinfo(np.int64).max >> 1

@@ -313,7 +313,7 @@ FORMS: Final = {
 
 _Number = TypeVar("_Number", np.float64, np.int64)
 
-TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # with the types of stored numbers
+TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # types of the columns' integers
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_PRECISION: Final = 38
 _NANOS: Final = pa.decimal128(28, 9)  # seconds with nine digits of fraction

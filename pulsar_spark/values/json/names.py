@@ -51,8 +51,8 @@ def may_be_misnamed(node: JsonRecord, payloads: pa.BinaryArray, column: pa.Struc
         texts = payloads.take(pa.array(rows)).cast(pa.string())
         # An escape in a payload may be part of any name.
         is_similar = pc.match_substring_regex(texts, rf'"({names})"|\\', ignore_case=True)
-        # A first field with a name of the schema and null shows that the payload is not misnamed. Later names
-        # may be those of inner fields.
+        # A payload whose first field has a name of the schema is not misnamed. Later names may be of inner
+        # fields.
         has_null = pc.match_substring_regex(texts, rf'^\s*{{\s*"({names})"\s*:\s*null')
         flags[rows] = pc.and_not(is_similar, has_null).to_numpy(zero_copy_only=False)
     return flags if flags.any() else None

@@ -93,8 +93,7 @@ class ObjectReader:
 
     def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
         """Reads n payloads; null is a null row, and not bad."""
-        # The garbage collector is stopped, because it would visit each parsed object again and again. Parsed
-        # objects have no cycles.
+        # The collector would visit the parsed objects, which have no cycles, again and again.
         is_collected = gc.isenabled()
         gc.disable()
         try:

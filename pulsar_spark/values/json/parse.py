@@ -117,8 +117,7 @@ def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # The standard library is not tried, because its refusal takes several times as long, and millions of
-        # messages may be malformed.
+        # The standard library refuses several times as slowly, and millions of messages may be malformed.
         if type(error) is _MALFORMED:
             raise
     return _parse_unusual(payload, keeps_text)

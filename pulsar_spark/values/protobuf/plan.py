@@ -328,7 +328,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Defines a closed enum, whose unnamed numbers the runtime reads as unknown; returns the name."""
+        """Defines a closed enum, whose other numbers are unknown fields in the runtime; returns its name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
