@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, ite
 
 # Up to this number of rows, finding items one by one is faster than a wave of items without arrays.
 FEW_ROWS = 64
-# The same number for blocks whose items' positions follow from the block's start.
+# Up to this number of rows, blocks one by one are faster than in waves, if no item must be found.
 _FEW_KNOWN = 12
 # Maximum items, bytes and blocks of one call, which bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16

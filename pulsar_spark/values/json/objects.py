@@ -93,7 +93,7 @@ class ObjectReader:
 
     def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
         """Reads n payloads; null is a null row, and not bad."""
-        # The collector would visit the parsed objects, which have no cycles, again and again.
+        # Garbage collection would visit the parsed objects again and again; they have no cycles.
         is_collected = gc.isenabled()
         gc.disable()
         try:
@@ -268,7 +268,7 @@ class _Columns:
         return column if rows is None else spread(column, rows, count)
 
     def _require(self, key: str, reason: str, values: list[Any], owner: Ints, rows: list[int] | None) -> None:
-        """Marks the owners of records without a member bad; ``rows``: see ``_record``."""
+        """Marks the owners of records without a member bad; ``rows``: indexes of the records."""
         was_good = not self._reason
         self._fail(owner, [index for index, value in enumerate(values) if key not in value], lambda _: reason)
         if was_good and self._reason and rows is not None:
