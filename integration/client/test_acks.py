@@ -42,9 +42,9 @@ def test_closing_a_reader_leaves_no_subscription(client, peer, admin, topic):
     next(groups)
     assert len(admin.subscriptions(topic)) == 1
     groups.close()
-    assert admin.subscriptions(topic) == []
+    wait_until(lambda: not admin.subscriptions(topic))
     list(read_partition(client, name))
-    assert admin.subscriptions(topic) == []
+    wait_until(lambda: not admin.subscriptions(topic))
 
 
 def test_unsubscribing_removes_the_subscription(client, peer, admin, topic):

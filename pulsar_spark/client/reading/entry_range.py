@@ -70,8 +70,12 @@ def read_entries(
             client, "reader", start.next_entry, read_compacted=options.read_compacted
         )
         permits = Permits(options.window_bytes, options.first_entries)
-        with Consumer(client, topic, subscription, permits) as consumer:
+        consumer = Consumer(client, topic, subscription, permits)
+        try:
             yield from _RangeReader(client, consumer, start, end, options).read()
+        finally:
+            # A task may read thousands of partitions, and each answer costs a switch of threads.
+            consumer.begin_close()
 
 
 def position_before(client: Client, topic: TopicName, position: MessageId) -> MessageId:

@@ -27,7 +27,7 @@ def test_all_after_the_start_up_to_and_with_the_end(broker, client, ids, first, 
     entries = read(client, start, ids[last])
     assert ids_of(entries) == ids[first + 1 : last + 1]
     assert values_in(entries) == numbered(last - first, first + 1)
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: not broker.open_consumers)
     assert broker.topics[str(TOPIC)].cursors == {}
 
 
@@ -303,4 +303,4 @@ def test_the_position_before_another(broker, client, ids, topic):
     assert found(MessageId(ids[9].ledger, 77)) == ids[9]
     topic.trim(ids[0].ledger)
     assert found(ids[5]) == before(ids[10])
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: not broker.open_consumers)
