@@ -46,6 +46,10 @@ _STEP[list(_OPENING)], _STEP[list(_CLOSING)] = 1, -1
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
+class _MalformedError(ValueError):
+    """A library refuses a payload; the error of older versions of msgspec is no ValueError."""
+
+
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
     """Parses n payloads; returns n values, and the rows that ``parse`` refuses, whose value is None."""
     some = payloads.to_pylist()
@@ -106,7 +110,7 @@ def refusal(payload: bytes) -> str:
 def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _parse_strict(payload, keeps_text=keeps_text)
-    except _MALFORMED:
+    except _MalformedError:
         if _ONLY_UNUSUAL.search(payload) is None:
             raise
     return _parse_unusual(payload, keeps_text)
@@ -119,7 +123,7 @@ def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
     except _ERRORS as error:
         # The standard library refuses several times as slowly, and millions of messages may be malformed.
         if type(error) is _MALFORMED:
-            raise
+            raise _MalformedError from None
     return _parse_unusual(payload, keeps_text)
 
 
