@@ -133,8 +133,7 @@ class _Proven:
         proof = self._proof
         names = entries.texts(EntryField.PRODUCER_NAME)
         ours = pc.equal(names, proof.producer_name.encode()).to_numpy(zero_copy_only=False)
-        first = entries.sequence_id
-        last = first + np.maximum(entries.messages, 1) - 1
+        last = entries.last_sequence_id
         # The wanted entries lie after older entries of the producer.
         self._has_older = self._has_older or bool((ours & (last < proof.first_sequence_id)).any())
         is_wanted = ours & (last >= proof.first_sequence_id) & (last <= proof.last_sequence_id)

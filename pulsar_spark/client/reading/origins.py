@@ -29,7 +29,7 @@ class OriginReader:
     def own(self, entries: Entries) -> list[OwnEntry]:
         """Returns the entries of the query; entries with the same origin are one item."""
         counts = np.maximum(entries.messages, 1)
-        last = entries.sequence_id + counts - 1
+        last = entries.last_sequence_id
         for row in np.flatnonzero(entries.chunked).tolist():
             chunk = entries.one(row).metadata
             counts[row] = chunk.chunk_id + 1 == chunk.num_chunks_from_msg

@@ -28,7 +28,7 @@ from pulsar_spark.client.reading.origins import OriginReader, distinct, id_of
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.witness import SOURCE_POSITION
-from pulsar_spark.protocol.replay.copy_search import CopySearch
+from pulsar_spark.protocol.replay.copy_search import CopySearch, copied_from
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.replay.run_search import RunSearch, RunToFind, RunVerdict
@@ -273,7 +273,7 @@ class _RunReader:
         def take(entries: Entries) -> bool:
             own = self._origins.own(entries)
             known.add(own)
-            known.copied_from |= _copied_from(entries, self._run, self._topic)
+            known.copied_from |= copied_from(entries, self._run, self._topic)
             return self._search.take(own)
 
         return search_back(
@@ -383,23 +383,6 @@ def _have_origin(entries: Entries, reader: OriginReader, is_wanted: Callable[[Or
     origins, numbers = reader.origins(entries)
     flags: Flags = np.array([is_wanted(each) for each in origins], np.bool_)[numbers]
     return flags
-
-
-def _copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
-    """Returns the other clusters in which any task of the query has written messages of the micro-batch.
-
-    Replication does not keep origins, but producer names and sequence ids.
-    """
-    found = set()
-    names, query = entries.texts(EntryField.PRODUCER_NAME), run.name.rpartition("-")[0].encode() + b"-"
-    is_of_query = pc.starts_with(names, query).fill_null(False).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(entries.copied & is_of_query).tolist():
-        metadata = entries.one(row).metadata
-        name = str(metadata.producer_name, errors="replace")
-        last = metadata.sequence_id + max(1, int(entries.messages[row])) - 1
-        if last in TaskIds(run.secret, name, str(topic)).own(run.origin.batch):
-            found.add(str(metadata.replicated_from, errors="replace"))
-    return found
 
 
 def _rows_of(messages: DecodedMessages, *, is_copied: bool = False) -> tuple[Rows, Ints]:

@@ -142,8 +142,7 @@ class QueryPlanner:
     def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Acknowledges the processed ``start``, and returns the next end; ``start`` if there is none.
 
-        Does nothing if the last call with the same object found no new messages, and none were received
-        since.
+        Does nothing if the last call with the same object found no messages, and none were received since.
 
         Args:
             start: end of the previous batch.

@@ -162,6 +162,12 @@ class Entries:
         return self._number(_SEQUENCE_ID)
 
     @property
+    def last_sequence_id(self) -> Ints:
+        """Sequence ids of the last messages of entries, whose messages have ascending ids, int64[n]."""
+        ids: Ints = self.sequence_id + np.maximum(self.messages, 1) - 1
+        return ids
+
+    @property
     def chunked(self) -> Flags:
         """Whether entries are chunks, or complete chunked messages, bool[n]."""
         return self._number(_CHUNKS).astype(np.int32) > 1
