@@ -110,7 +110,7 @@ def test_a_scalable_topic_in_two_runs(pulsar, line_5, scalable, checkpoint):
     assert {(row["__topic"], row["__partition"]) for row in collector.rows} == {
         (str(scalable.name), number) for number in range(6)
     }
-    assert len(scalable.subscriptions()) == 1
+    wait_until(lambda: len(scalable.subscriptions()) == 1)
 
 
 def test_a_query_moves_with_a_topic_that_becomes_scalable(pulsar, line_5, topic, checkpoint):
