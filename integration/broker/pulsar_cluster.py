@@ -125,6 +125,11 @@ class Server(Restartable):
         self.launch()
         self.await_ready()
 
+    def stop(self) -> None:
+        """Ask the JVM to end, as an operator does; it is killed if it has not ended after a minute."""
+        assert self._process is not None
+        self._process.stop(60.0)
+
     def _failure(self, what: str) -> EmbeddedBrokerError:
         lines = self._log.read_text(errors="replace").splitlines()[-40:]
         return EmbeddedBrokerError(
@@ -138,15 +143,17 @@ class ClusterBroker(Server):
     Attributes:
         name: ``host:port`` as the cluster calls it.
         service_url: of this broker alone.
+        tls_address: ``host:port`` of this broker alone for clients with TLS.
         admin: requests to this broker; it sends those for another one's topics there.
     """
 
     def __init__(
-        self, folder: Path, command: list[str], orphan_folder: Path, *, port: int, web_port: int
+        self, folder: Path, command: list[str], orphan_folder: Path, ports: dict[str, int], token: str | None
     ) -> None:
-        self.name = f"127.0.0.1:{web_port}"
-        self.service_url = f"pulsar://127.0.0.1:{port}"
-        self.admin = Admin(f"http://{self.name}")
+        self.name = f"127.0.0.1:{ports['webServicePort']}"
+        self.service_url = f"pulsar://127.0.0.1:{ports['brokerServicePort']}"
+        self.tls_address = f"127.0.0.1:{ports.get('brokerServicePortTls', 0)}"
+        self.admin = Admin(f"http://{self.name}", token=token)
         super().__init__(folder, command, self.admin.ready, orphan_folder)
 
 
@@ -178,6 +185,11 @@ class PulsarCluster:
     def service_url(self) -> str:
         """All brokers, any of which a client may ask first."""
         return "pulsar://" + ",".join(broker.service_url.partition("://")[2] for broker in self.brokers)
+
+    @property
+    def tls_service_url(self) -> str:
+        """All brokers, for clients with TLS; settings of brokers name a certificate."""
+        return "pulsar+ssl://" + ",".join(broker.tls_address for broker in self.brokers)
 
     @property
     def admin(self) -> Admin:
@@ -244,17 +256,21 @@ class PulsarCluster:
         return Server(folder, command, lambda: _listens(port), self.folder)
 
     def _new_broker(self, jars: list[Path], number: int) -> ClusterBroker:
-        folder, port, web_port = self._new_folder(f"broker-{number}"), free_port(), free_port()
+        folder = self._new_folder(f"broker-{number}")
+        names = ["brokerServicePort", "webServicePort"]
+        if "tlsCertificateFilePath" in self._settings:
+            names.append("brokerServicePortTls")
+        ports = {name: free_port() for name in names}
         settings = {
             "metadataStoreUrl": f"zk:{self._metadata}",
             "configurationMetadataStoreUrl": f"zk:{self._metadata}",
-            "brokerServicePort": str(port),
-            "webServicePort": str(web_port),
+            **{name: str(port) for name, port in ports.items()},
         }
         config = _write(folder, self._settings | settings)
         main = "org.apache.pulsar.PulsarBrokerStarter"
         command = [*java_command(jars, folder=folder, jvm=_BROKER_JVM), main, "--broker-conf", str(config)]
-        return ClusterBroker(folder, command, self.folder, port=port, web_port=web_port)
+        scheme, _, token = self._settings.get("brokerClientAuthenticationParameters", "").partition(":")
+        return ClusterBroker(folder, command, self.folder, ports, token if scheme == "token" else None)
 
     def _set_up_metadata(self, jars: list[Path]) -> None:
         """Write what ZooKeeper must hold before anything else starts."""

@@ -180,8 +180,16 @@ def open_secured(
     authority, stranger = Authority(folder, "authority"), Authority(folder, "stranger")
     tokens = TokenMaker()
     server = authority.issue("broker", host="127.0.0.1", also=name)
+    ports = {"brokerServicePortTls": "0", "webServicePortTls": "0"}
+    secured = secured_settings(authority, tokens, server) | ports | dict(settings or {})
+    with StandaloneBroker(secured, jvm=TEST_JVM) as broker:
+        yield Secured(broker, authority, stranger, tokens, folder)
+
+
+def secured_settings(authority: Authority, tokens: TokenMaker, server: Pem) -> dict[str, str]:
+    """Settings of a broker that lets nobody in without a login; ports of TLS come on top."""
     users = base64.b64encode(f"{USER}:{_PASSWORD_HASH}\n".encode()).decode()
-    secured = {
+    return {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "authenticationProviders": ",".join(_PROVIDERS + kind for kind in ("Token", "Tls", "Basic")),
@@ -191,16 +199,12 @@ def open_secured(
         "authenticationRefreshCheckSeconds": str(CHECK),
         "brokerClientAuthenticationPlugin": _CLIENT,
         "brokerClientAuthenticationParameters": f"token:{tokens.token(ADMIN)}",
-        "brokerServicePortTls": "0",
-        "webServicePortTls": "0",
         "tlsCertificateFilePath": server.certificate,
         "tlsKeyFilePath": server.key,
         "tlsTrustCertsFilePath": authority.file,
         "tlsRequireTrustedClientCertOnConnect": "false",
         "tlsCertRefreshCheckDurationSec": str(CHECK),
     }
-    with StandaloneBroker({**secured, **(settings or {})}, jvm=TEST_JVM) as broker:
-        yield Secured(broker, authority, stranger, tokens, folder)
 
 
 class Issuer(ThreadingHTTPServer):
