@@ -139,4 +139,4 @@ def _row(scope: _Scope, option: Option[Any]) -> str:
     name = f'<a id="{option.name.lower()}{"-sink" if is_second else ""}"></a>`{option.name}`'
     only = "" if option.only is None else _ONLY[option.only]
     default = "" if option.default is None else f"`{option.default}`"
-    return f"| {name} | {option.kind} | {default} | {only}{with_links(option.doc)} |"
+    return f"| {name} | {option.parser.accepts} | {default} | {only}{with_links(option.doc)} |"

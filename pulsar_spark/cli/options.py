@@ -35,5 +35,5 @@ def _run(name: str) -> None:
     for scope, option in found:
         default = "no default" if option.default is None else f"default: {option.default}"
         only = f", {option.only.value} only" if option.only else ""
-        sys.stdout.write(f"{option.name} ({scope}{only}; {option.kind}; {default})\n")
+        sys.stdout.write(f"{option.name} ({scope}{only}; {option.parser.accepts}; {default})\n")
         sys.stdout.write(f"{INDENTED.fill(option.doc)}\n")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from docs.pages.options_page import _grouped, docs_page
 from pulsar_spark.spark.options.connection import CONNECTION
-from pulsar_spark.spark.options.option import Table
+from pulsar_spark.spark.options.option import Parser, Table
 from pulsar_spark.spark.options.schemas import SCHEMAS
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
@@ -32,7 +32,7 @@ def test_pages_that_are_named_are_links():
 def test_an_option_that_no_pattern_matches_is_shown_all_the_same():
     table = Table()
     for name in ("topic", "topicsPattern", "unheardOf"):
-        table.add(name, "text", str, None, "A text.")
+        table.add_optional(name, Parser("text", str), "A text.")
     groups = {
         name: [option.name for option in options] for name, options in _grouped(table, {"names": ("topic*",)})
     }

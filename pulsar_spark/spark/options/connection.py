@@ -17,110 +17,86 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.option import Option, Table, Values
+from pulsar_spark.spark.options.option import Option, Parser, Table, Values
 from pulsar_spark.spark.processes import LEVELS
 
 TLS = Table()
 
 _PASSWORD = "or where it is: `file:PATH` or `env:NAME`."
 
-_TRUST_CERTS = TLS.add(
+_TRUST_CERTS = TLS.add_optional(
     "pulsar.client.tlsTrustCertsFilePath",
-    "path",
     parsers.file,
-    None,
     "PEM file of the trusted certificate authorities. Default: the system's.",
 )
-_TRUST_STORE_PATH = TLS.add(
+_TRUST_STORE_PATH = TLS.add_optional(
     "pulsar.client.tlsTrustStorePath",
-    "path",
     parsers.file,
-    None,
     "PKCS#12 file of the trusted certificate authorities. Replaces `tlsTrustCertsFilePath`. Requires the "
     "package `cryptography`. Convert JKS first: see docs/security.md.",
 )
-_TRUST_STORE_PASSWORD = TLS.add(
+_TRUST_STORE_PASSWORD = TLS.add_optional(
     "pulsar.client.tlsTrustStorePassword",
-    "text",
     parsers.non_empty,
-    None,
     f"Password of `tlsTrustStorePath`, {_PASSWORD}",
     secret=True,
 )
-_CERTIFICATE = TLS.add(
+_CERTIFICATE = TLS.add_optional(
     "pulsar.client.tlsCertificateFilePath",
-    "path",
     parsers.file,
-    None,
     "PEM file of this client's certificate, with its chain, for mutual TLS.",
 )
-_KEY = TLS.add(
+_KEY = TLS.add_optional(
     "pulsar.client.tlsKeyFilePath",
-    "path",
     parsers.file,
-    None,
     "PEM file of that certificate's private key.",
 )
-_KEY_PASSWORD = TLS.add(
+_KEY_PASSWORD = TLS.add_optional(
     "pulsar.client.tlsKeyPassword",
-    "text",
     parsers.non_empty,
-    None,
     f"Passphrase of the key in `tlsKeyFilePath`, if it has one, {_PASSWORD}",
     secret=True,
 )
-_KEY_STORE_PATH = TLS.add(
+_KEY_STORE_PATH = TLS.add_optional(
     "pulsar.client.tlsKeyStorePath",
-    "path",
     parsers.file,
-    None,
     "PKCS#12 file of this client's certificate and key. Replaces `tlsCertificateFilePath` and "
     "`tlsKeyFilePath`. If it holds several keys, the first one is used.",
 )
-_KEY_STORE_PASSWORD = TLS.add(
+_KEY_STORE_PASSWORD = TLS.add_optional(
     "pulsar.client.tlsKeyStorePassword",
-    "text",
     parsers.non_empty,
-    None,
     f"Password of `tlsKeyStorePath`, {_PASSWORD}",
     secret=True,
 )
 _ALLOW_INSECURE = TLS.add(
     "pulsar.client.tlsAllowInsecureConnection",
-    "boolean",
     parsers.boolean,
     "false",
     "Accept any broker certificate. Offers no protection against man-in-the-middle attacks.",
 )
 _VERIFY_HOSTNAME = TLS.add(
     "pulsar.client.tlsHostnameVerificationEnable",
-    "boolean",
     parsers.boolean,
     "true",
     "Require that the broker's certificate names the host that the client connects to.",
 )
-_PROTOCOLS = TLS.add(
+_PROTOCOLS = TLS.add_optional(
     "pulsar.client.tlsProtocols",
-    "names",
     parsers.tls_protocols,
-    None,
     "Allowed TLS versions, separated by commas: `TLSv1.3`, `TLSv1.2`. Default: both.",
 )
-_CIPHERS = TLS.add(
+_CIPHERS = TLS.add_optional(
     "pulsar.client.tlsCiphers",
-    "names",
     parsers.tls_ciphers,
-    None,
     "Allowed cipher suites by their Java names, separated by commas. TLS 1.2: names such as "
     "`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. TLS 1.3: `TLS_AES_256_GCM_SHA384`, "
     "`TLS_CHACHA20_POLY1305_SHA256` and `TLS_AES_128_GCM_SHA256`: name all three, or none to disable TLS "
     "1.3. Default: those of OpenSSL.",
 )
-_PROXY = TLS.add(
+_PROXY = TLS.add_optional(
     "pulsar.client.proxyServiceUrl",
-    "URL",
     parsers.proxy_url,
-    None,
     "Connect to all brokers through this proxy, which finds each broker by the host name in the TLS "
     "handshake (SNI): `pulsar+ssl://proxy:443`. See docs/security.md.",
 )
@@ -164,36 +140,28 @@ def _store(values: Values, path: Option[str | None], password: Option[str | None
 
 CONNECTION = Table()
 
-SERVICE_URL = CONNECTION.add(
+SERVICE_URL = CONNECTION.add_optional(
     "service.url",
-    "URL",
     parsers.service_url,
-    None,
     "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`. Several hosts must be of one "
     "cluster. The client begins with a random one, then tries the others in order.",
 )
-ADMIN_URL = CONNECTION.add(
+ADMIN_URL = CONNECTION.add_optional(
     "admin.url",
-    "URL",
-    checked_admin_url,
-    None,
+    Parser("URL", checked_admin_url),
     "Pulsar's HTTP admin service: `http://host:8080`. Must be `https://` if the service URL has TLS and you "
     "log in with a token or a password. Required for a stream of a scalable topic (`topic://`). Otherwise it "
     "only improves estimates of sizes. The sink does not use it.",
 )
-_AUTH_PLUGIN = CONNECTION.add(
+_AUTH_PLUGIN = CONNECTION.add_optional(
     "pulsar.client.authPluginClassName",
-    "text",
     parsers.non_empty,
-    None,
     "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java class name of one of these, or the dotted "
     "name of your own Python class. See docs/security.md.",
 )
-_AUTH_PARAMS = CONNECTION.add(
+_AUTH_PARAMS = CONNECTION.add_optional(
     "pulsar.client.authParams",
-    "text",
     parsers.non_empty,
-    None,
     "Parameters of the login, as in the Java client: `token:...`, `file:PATH`, `env:NAME`, or JSON. A "
     "secret: see docs/security.md.",
     secret=True,
@@ -203,76 +171,62 @@ CONNECTION.extend(TLS)
 LOGIN: tuple[Option[Any], ...] = (_AUTH_PLUGIN, _AUTH_PARAMS, *TLS)
 _OPERATION_TIMEOUT = CONNECTION.add(
     "pulsar.client.operationTimeoutMs",
-    "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
     "Timeout of a request, including its retries.",
 )
-_LOOKUP_TIMEOUT = CONNECTION.add(
+_LOOKUP_TIMEOUT = CONNECTION.add_optional(
     "pulsar.client.lookupTimeoutMs",
-    "time (ms)",
     parsers.seconds("ms", 0.001),
-    None,
     "Timeout of a lookup, including retries and redirects. Default: `operationTimeoutMs`.",
 )
 _MAX_LOOKUP_REDIRECTS = CONNECTION.add(
     "pulsar.client.maxLookupRedirects",
-    "number",
     parsers.count(1),
     "20",
     "Maximum redirects from broker to broker in one lookup. 0 (unlimited in Java) is not allowed.",
 )
-_LISTENER_NAME = CONNECTION.add(
+_LISTENER_NAME = CONNECTION.add_optional(
     "pulsar.client.listenerName",
-    "text",
     parsers.non_empty,
-    None,
     "Which of the brokers' `advertisedListeners` to connect to. Set it if clients need other addresses than "
     "the brokers' internal ones, for example outside Kubernetes. Default: the internal listener.",
 )
 _CONNECTION_TIMEOUT = CONNECTION.add(
     "pulsar.client.connectionTimeoutMs",
-    "time (ms)",
     parsers.seconds("ms", 0.001),
     "10s",
     "Timeout of one TCP connection, its handshake, and its silence while a request waits.",
 )
 _KEEP_ALIVE_INTERVAL = CONNECTION.add(
     "pulsar.client.keepAliveIntervalSeconds",
-    "time (s)",
     parsers.seconds("s", 1.0),
     "30s",
     "A PING is sent when nothing was received for this time.",
 )
 _CONNECTION_MAX_IDLE = CONNECTION.add(
     "pulsar.client.connectionMaxIdleSeconds",
-    "time (s)",
     parsers.seconds("s", 1.0),
     "60s",
     "A connection that was not used for this time is closed.",
 )
 _SUBSCRIPTION_PREFIX = CONNECTION.add(
     "subscriptionPrefix",
-    "text",
     parsers.non_empty,
     "spark-pulsar",
     "Prefix of the names of subscriptions that you do not name yourself. A stream's durable subscription is "
     "`<prefix>-<uuid>`. If the namespace's subscription-auth-mode is `Prefix`, the prefix must start with "
     "the role.",
 )
-LOG_LEVEL = CONNECTION.add(
+LOG_LEVEL = CONNECTION.add_optional(
     "logLevel",
-    parsers.names_of(LEVELS),
     parsers.one_of(LEVELS),
-    None,
     "Minimum level of what this package's planner and tasks log, to standard error. `INFO` shows rows, "
     "bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
 )
-TOPIC = CONNECTION.add(
-    "topic",
+TOPIC = CONNECTION.add_optional(
     "topic",
     parsers.topic,
-    None,
     "Source: the topic to read, with all its partitions; `t-partition-2` is one partition, `topic://...` a "
     "scalable topic: see docs/pulsar5.md. Sink: the topic to write all rows to, even if they have a column "
     "`__topic`. Without this option that column names the topic of each row.",

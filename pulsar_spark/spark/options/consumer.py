@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.option import Mode, Table, Values
+from pulsar_spark.spark.options.option import Mode, Parser, Table, Values
 
 CONSUMER = Table()
 
@@ -19,28 +19,23 @@ def _never_replicated(text: str) -> bool:
     return False
 
 
-CONSUMER_NAME = CONSUMER.add(
+CONSUMER_NAME = CONSUMER.add_optional(
     "pulsar.consumer.consumerName",
-    "text",
     parsers.non_empty,
-    None,
     "Name of all consumers of this query, also of its tasks, in the topics' statistics. Default: names that "
     "the broker chooses.",
 )
 _SUBSCRIPTION_PROPERTIES = CONSUMER.add(
     "pulsar.consumer.subscriptionProperties",
-    "JSON",
     parsers.properties,
     "{}",
     'Properties of the durable subscription, shown in the topic\'s statistics: `{"name": "text"}`. They '
     "are set only when the subscription is created.",
     only=Mode.STREAM,
 )
-_REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
+_REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add_optional(
     "pulsar.consumer.replicateSubscriptionState",
-    "`false`",
-    _never_replicated,
-    None,
+    Parser("`false`", _never_replicated),
     "`false`: the broker does not copy the durable subscription to other clusters. Default: the namespace's "
     "policy. `true` is refused, because it has no effect. See docs/clusters.md.",
     only=Mode.STREAM,

@@ -1,4 +1,4 @@
-"""Option, Table and Values: one option, the options of one scope, and their parsed values.
+"""Option, Parser, Table and Values: one option, the options of one scope, and their parsed values.
 
 Owns the shape of a table and typed access to values. Must not know any option, nor Spark.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -20,14 +20,30 @@ class Mode(Enum):
     STREAM = "stream"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Parser(Generic[T]):
+    """A parser of the values of options.
+
+    Attributes:
+        accepts: accepted values, for the docs page.
+        parse: function that returns the value, or raises ValueError with the accepted values.
+    """
+
+    accepts: str
+    parse: Callable[[str], T]
+
+    def __call__(self, text: str) -> T:
+        """Parses a value."""
+        return self.parse(text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
     """One line of a table; an option equals only itself.
 
     Attributes:
         name: name that users write, in any case.
-        kind: accepted values, for the docs page.
-        parse: function that returns the value, or raises ValueError with the accepted values.
+        parser: parser of its values.
         default: text of the default; None: the default is None.
         doc: meaning of the option, in one or two sentences.
         only: mode of reading that accepts the option; None: both.
@@ -35,12 +51,11 @@ class Option(Generic[T]):
     """
 
     name: str
-    kind: str
-    parse: Callable[[str], T]
+    parser: Parser[Any]
     default: str | None
     doc: str
-    only: Mode | None
-    secret: bool
+    only: Mode | None = None
+    secret: bool = False
 
 
 class Table:
@@ -56,45 +71,19 @@ class Table:
         """Appends the lines of a table whose options this scope also has."""
         self._options += table
 
-    @overload
     def add(
-        self,
-        name: str,
-        kind: str,
-        parse: Callable[[str], T],
-        default: str,
-        doc: str,
-        *,
-        only: Mode | None = None,
-        secret: bool = False,
-    ) -> Option[T]: ...
+        self, name: str, parser: Parser[T], default: str, doc: str, *, only: Mode | None = None
+    ) -> Option[T]:
+        """Appends a line, see :class:`Option`."""
+        line: Option[T] = Option(name, parser, default, doc, only)
+        self._options.append(line)
+        return line
 
-    @overload
-    def add(
-        self,
-        name: str,
-        kind: str,
-        parse: Callable[[str], T],
-        default: None,
-        doc: str,
-        *,
-        only: Mode | None = None,
-        secret: bool = False,
-    ) -> Option[T | None]: ...
-
-    def add(
-        self,
-        name: str,
-        kind: str,
-        parse: Callable[[str], Any],
-        default: str | None,
-        doc: str,
-        *,
-        only: Mode | None = None,
-        secret: bool = False,
-    ) -> Option[Any]:
-        """Appends a line, see :class:`Option`. The value of an option without a default may be None."""
-        line = Option(name=name, kind=kind, parse=parse, default=default, doc=doc, only=only, secret=secret)
+    def add_optional(
+        self, name: str, parser: Parser[T], doc: str, *, only: Mode | None = None, secret: bool = False
+    ) -> Option[T | None]:
+        """Appends a line of an option without a default, whose value may be None."""
+        line: Option[T | None] = Option(name, parser, None, doc, only, secret)
         self._options.append(line)
         return line
 

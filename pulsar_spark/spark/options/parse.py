@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options.connection import CONNECTION, SERVICE_URL
@@ -17,8 +17,6 @@ from pulsar_spark.spark.options.option import Mode, Option, Values
 from pulsar_spark.spark.options.sink import SINK, SinkOptions, sink_options
 from pulsar_spark.spark.options.source import SOURCE, SourceOptions, source_options
 from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
-
-T = TypeVar("T")
 
 _TABLES = {"source": SOURCE, "sink": SINK}
 
@@ -90,9 +88,9 @@ def _read(options: Mapping[str, str], side: str) -> Values:
     return Values(by_name, tuple(option for name, option in known.items() if name in texts))
 
 
-def _value(option: Option[T], text: str) -> T:
+def _value(option: Option[Any], text: str) -> Any:
     try:
-        return option.parse(text)
+        return option.parser(text)
     except ValueError as error:
         given = "wrong" if option.secret else repr(text[:500])
         raise OptionError(f"option {option.name} is {given}", advice=f"It must be {error}") from None

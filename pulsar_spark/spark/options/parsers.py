@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pulsar_spark.client import PROTOCOLS, Address, has_suite, parse_service_url, path_of
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.option import Parser
 from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
 
 E = TypeVar("E", bound=Enum)
@@ -31,7 +32,11 @@ _MAX_SECONDS = 24 * 86400.0
 _MAX_BYTES = 1 << 40
 
 
-def seconds(plain_unit: str, minimum: float) -> Callable[[str], float]:
+def _accepting(accepts: str) -> Callable[[Callable[[str], T]], Parser[T]]:
+    return lambda parse: Parser(accepts, parse)
+
+
+def seconds(plain_unit: str, minimum: float) -> Parser[float]:
     """Makes a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
 
     def parse(text: str) -> float:
@@ -49,7 +54,7 @@ def seconds(plain_unit: str, minimum: float) -> Callable[[str], float]:
             raise ValueError(f"a time of at most {_MAX_SECONDS / 86400:g}d")
         return seconds
 
-    return parse
+    return Parser(f"time ({plain_unit})", parse)
 
 
 def _check_plain(number: float, unit: str) -> None:
@@ -58,7 +63,7 @@ def _check_plain(number: float, unit: str) -> None:
         raise ValueError(f"a time with its unit, {number:g}{meant} or {number:g}{unit}")
 
 
-def size(minimum: int) -> Callable[[str], int]:
+def size(minimum: int) -> Parser[int]:
     """Makes a parser of sizes to bytes."""
 
     def parse(text: str) -> int:
@@ -71,10 +76,10 @@ def size(minimum: int) -> Callable[[str], int]:
             raise ValueError(f"a size of {minimum} to {_MAX_BYTES >> 30}g bytes")
         return int(size)
 
-    return parse
+    return Parser("size", parse)
 
 
-def count(minimum: int) -> Callable[[str], int]:
+def count(minimum: int) -> Parser[int]:
     """Makes a parser of whole numbers."""
 
     def parse(text: str) -> int:
@@ -82,9 +87,10 @@ def count(minimum: int) -> Callable[[str], int]:
             raise ValueError(f"a whole number from {minimum} to 999999999")
         return int(text)
 
-    return parse
+    return Parser("number", parse)
 
 
+@_accepting("boolean")
 def boolean(text: str) -> bool:
     """Parses true or false, in any case."""
     if text.lower() not in ("true", "false"):
@@ -92,6 +98,7 @@ def boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+@_accepting("text")
 def non_empty(text: str) -> str:
     """Accepts any text that is not empty."""
     if not text:
@@ -99,12 +106,7 @@ def non_empty(text: str) -> str:
     return text
 
 
-def by_value(kind: type[E]) -> dict[str, E]:
-    """Returns the members of an enum by their texts, for :func:`one_of` and :func:`names_of`."""
-    return {member.value: member for member in kind}
-
-
-def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Callable[[str], T]:
+def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Parser[T]:
     """Makes a parser of names, in any case, to their values.
 
     Args:
@@ -121,14 +123,15 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
             )
         return by_name[text.lower()]
 
-    return parse
+    return Parser(", ".join(f"`{name}`" for name in choices), parse)
 
 
-def names_of(choices: Mapping[str, object]) -> str:
-    """Returns the accepted names of an option, for the docs page."""
-    return ", ".join(f"`{name}`" for name in choices)
+def member_of(kind: type[E], others: Mapping[str, str] | None = None) -> Parser[E]:
+    """Makes a parser of an enum's members by their texts; see :func:`one_of`."""
+    return one_of({member.value: member for member in kind}, others)
 
 
+@_accepting("Python name")
 def dotted_name(text: str) -> str:
     """Checks the form ``package.module.name`` and returns the text; the name is imported later."""
     parts = text.split(".")
@@ -139,11 +142,13 @@ def dotted_name(text: str) -> str:
     return text
 
 
+@_accepting("Python names")
 def dotted_names(text: str) -> tuple[str, ...]:
     """Parses dotted names separated by commas; keeps their order."""
     return tuple(dotted_name(part.strip()) for part in text.split(","))
 
 
+@_accepting("file, variable")
 def place_of_secret(text: str) -> str:
     """Checks that the text names a file or an environment variable with a secret, and returns the text."""
     is_file = text.startswith("file:") or "/" in text
@@ -152,11 +157,13 @@ def place_of_secret(text: str) -> str:
     return text
 
 
+@_accepting("path")
 def file(text: str) -> str:
     """Parses the path of a file; a relative path is relative to the reading process's working folder."""
     return str(path_of(non_empty(text)))
 
 
+@_accepting("folder, Python name")
 def key_reader(text: str) -> Path | str:
     """Parses the path of a folder of keys, or a dotted name."""
     try:
@@ -167,6 +174,7 @@ def key_reader(text: str) -> Path | str:
     return path_of(text)
 
 
+@_accepting("names")
 def names(text: str) -> tuple[str, ...]:
     """Parses texts separated by commas; repeated texts count once."""
     given = [part.strip() for part in text.split(",")]
@@ -175,12 +183,14 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(given))
 
 
+@_accepting("URL")
 def service_url(text: str) -> str:
     """Checks ``service.url`` and returns the text."""
     parse_service_url(text)
     return text
 
 
+@_accepting("URL")
 def proxy_url(text: str) -> Address:
     """Parses the address of a proxy, to which connections with TLS are opened."""
     addresses = parse_service_url(text, "proxyServiceUrl")
@@ -189,6 +199,7 @@ def proxy_url(text: str) -> Address:
     return addresses[0]
 
 
+@_accepting("names")
 def tls_protocols(text: str) -> tuple[str, ...]:
     """Parses TLS versions, by Java's names in any case; repeated versions count once."""
     by_name = {name.lower(): name for name in PROTOCOLS}
@@ -198,6 +209,7 @@ def tls_protocols(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by_name[name] for name in given))
 
 
+@_accepting("names")
 def tls_ciphers(text: str) -> tuple[str, ...]:
     """Parses cipher suites, by Java's names in any case; repeated suites count once."""
     given = tuple(dict.fromkeys(name.upper() for name in names(text)))
@@ -211,6 +223,7 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
     return given
 
 
+@_accepting("topic")
 def topic(text: str) -> TopicName:
     """Parses one topic name; refuses commas, although a name may contain commas."""
     _check_no_pattern(text)
@@ -228,6 +241,7 @@ def _check_no_pattern(text: str) -> None:
         raise ValueError("without *. To read all topics that match, set topicsPattern, such as ord.*")
 
 
+@_accepting("topics")
 def topics(text: str) -> tuple[TopicName, ...]:
     """Parses topic names separated by commas; repeated topics count once."""
     _check_no_pattern(text)
@@ -238,6 +252,7 @@ def topics(text: str) -> tuple[TopicName, ...]:
     return tuple(dict.fromkeys(TopicName.parse(part, scalable=True) for part in text.split(",")))
 
 
+@_accepting("column names")
 def metadata_columns(text: str) -> tuple[str, ...]:
     """Parses column names separated by commas, in order; ``*``: all columns; an empty text: no column."""
     if text == "*":
@@ -254,6 +269,7 @@ def metadata_columns(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by_name[name.lower()] for name in given))
 
 
+@_accepting("number")
 def sequence_id(text: str) -> int:
     """Parses a sequence id; -1 is before the first id."""
     if not re.fullmatch(r"-1|\d{1,18}", text):
@@ -272,6 +288,7 @@ def _is_text(value: object) -> bool:
     return True
 
 
+@_accepting("JSON")
 def properties(text: str) -> tuple[tuple[str, str], ...]:
     """Parses a JSON object whose values are texts."""
     try:

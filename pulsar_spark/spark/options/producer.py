@@ -20,73 +20,61 @@ from pulsar_spark.spark.options.option import Table, Values
 
 PRODUCER = Table()
 
-_PRODUCER_NAME = PRODUCER.add(
+_PRODUCER_NAME = PRODUCER.add_optional(
     "pulsar.producer.producerName",
-    "text",
     parsers.non_empty,
-    None,
     "Prefix of producer names. Streams: `<prefix>-<hash of the query id>-<task>`; the default prefix is "
     "`spark`. At least once: `<prefix>-<task>`. Transactions: `<prefix>-<task>-<transaction id>`. In the "
     "last two cases, without this option, the broker chooses the names.",
 )
 _ACCESS_MODE = PRODUCER.add(
     "pulsar.producer.accessMode",
-    parsers.names_of(parsers.by_value(AccessMode)),
-    parsers.one_of(parsers.by_value(AccessMode)),
+    parsers.member_of(AccessMode),
     "Shared",
     "Whether others may write to the topic at the same time. All modes except `Shared` require a write with "
     "one Spark task (`coalesce(1)`). `Exclusive`: fail if the topic has another producer. "
     "`WaitForExclusive`: wait until it has none, up to `pulsar.client.operationTimeoutMs`. "
     "`ExclusiveWithFencing`: disconnect the other producers.",
 )
-_INITIAL_SEQUENCE_ID = PRODUCER.add(
+_INITIAL_SEQUENCE_ID = PRODUCER.add_optional(
     "pulsar.producer.initialSequenceId",
-    "number",
     parsers.sequence_id,
-    None,
     "The first sequence id is this value + 1. If the broker's last id for this producer name is higher, ids "
     "continue after that one. Not allowed for deduplicated rows: their ids come from the micro-batch. In a "
     "stream or in foreachBatch, set `delivery=at-least-once` or `transactional` as well.",
 )
-_PROPERTIES = PRODUCER.add(
+_PROPERTIES = PRODUCER.add_optional(
     "pulsar.producer.properties",
-    "JSON",
     parsers.properties,
-    None,
     'Properties of each producer, shown in the topic\'s statistics: `{"name": "text"}`.',
 )
 _BATCHING = PRODUCER.add(
     "pulsar.producer.batchingEnabled",
-    "boolean",
     parsers.boolean,
     "true",
     "Put several messages into one broker entry.",
 )
 _BATCHING_MAX_MESSAGES = PRODUCER.add(
     "pulsar.producer.batchingMaxMessages",
-    "number",
     parsers.count(0),
     "1000",
     "Maximum messages per batch, up to 100,000. 0 = 100,000.",
 )
 _BATCHING_MAX_BYTES = PRODUCER.add(
     "pulsar.producer.batchingMaxBytes",
-    "size",
     parsers.size(0),
     "128k",
     "Maximum bytes per batch; 0 = the broker's maximum message size.",
 )
 _BATCHING_MAX_PUBLISH_DELAY = PRODUCER.add(
     "pulsar.producer.batchingMaxPublishDelayMicros",
-    "time (us)",
     parsers.seconds("us", 0.0),
     "1ms",
     "Maximum time before a batch is sent.",
 )
 _BATCHER_BUILDER = PRODUCER.add(
     "pulsar.producer.batcherBuilder",
-    parsers.names_of(parsers.by_value(BatcherBuilder)),
-    parsers.one_of(parsers.by_value(BatcherBuilder)),
+    parsers.member_of(BatcherBuilder),
     "DEFAULT",
     "`KEY_BASED`: all messages of a batch have one key (`__orderingKey`, otherwise `__key`), so each key's "
     "messages go to one consumer of a Key_Shared subscription. `DEFAULT`: the key of a batch's first message "
@@ -94,7 +82,6 @@ _BATCHER_BUILDER = PRODUCER.add(
 )
 _MAX_PENDING = PRODUCER.add(
     "pulsar.producer.maxPendingMessages",
-    "number",
     parsers.count(1),
     "10000",
     "Maximum unacknowledged messages per partition, and messages of a batch. 0 (unlimited in Java) is not "
@@ -102,7 +89,6 @@ _MAX_PENDING = PRODUCER.add(
 )
 _MAX_PENDING_ACROSS_PARTITIONS = PRODUCER.add(
     "pulsar.producer.maxPendingMessagesAcrossPartitions",
-    "number",
     parsers.count(1),
     "1000000",
     "Maximum unacknowledged messages of a topic. Each partition's limit is min(`maxPendingMessages`, this "
@@ -110,7 +96,6 @@ _MAX_PENDING_ACROSS_PARTITIONS = PRODUCER.add(
 )
 _MEMORY_LIMIT = PRODUCER.add(
     "pulsar.producer.memoryLimit",
-    "size",
     parsers.size(1),
     "64m",
     "Maximum unacknowledged bytes of a Spark task, in equal parts for all partitions of its topics. "
@@ -118,7 +103,6 @@ _MEMORY_LIMIT = PRODUCER.add(
 )
 _BLOCK_IF_QUEUE_FULL = PRODUCER.add(
     "pulsar.producer.blockIfQueueFull",
-    "boolean",
     parsers.boolean,
     "true",
     "When `maxPendingMessages`, `maxPendingMessagesAcrossPartitions` or `memoryLimit` is reached: wait. "
@@ -126,7 +110,6 @@ _BLOCK_IF_QUEUE_FULL = PRODUCER.add(
 )
 _SEND_TIMEOUT = PRODUCER.add(
     "pulsar.producer.sendTimeoutMs",
-    "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
     "The task fails if a partition's producer gets no acknowledgement and sends no bytes for this time. "
@@ -135,15 +118,13 @@ _SEND_TIMEOUT = PRODUCER.add(
 )
 _COMPRESSION = PRODUCER.add(
     "pulsar.producer.compressionType",
-    parsers.names_of(COMPRESSION_TYPES),
     parsers.one_of(COMPRESSION_TYPES),
     "NONE",
     "Compression of batches and of messages outside batches.",
 )
 _ROUTING_MODE = PRODUCER.add(
     "pulsar.producer.messageRoutingMode",
-    parsers.names_of(parsers.by_value(RoutingMode)),
-    parsers.one_of(parsers.by_value(RoutingMode)),
+    parsers.member_of(RoutingMode),
     "RoundRobinPartition",
     "Which partition a row without key and without `__partition` goes to. `SinglePartition`: all such rows "
     "of a task go to one partition. `RoundRobinPartition`: each partition in turn gets one batch of rows. "
@@ -151,72 +132,58 @@ _ROUTING_MODE = PRODUCER.add(
 )
 _HASHING_SCHEME = PRODUCER.add(
     "pulsar.producer.hashingScheme",
-    parsers.names_of(parsers.by_value(HashingScheme)),
-    parsers.one_of(parsers.by_value(HashingScheme)),
+    parsers.member_of(HashingScheme),
     "JavaStringHash",
     "Java's hash function that chooses the partition of a key.",
 )
 _SWITCH_FREQUENCY = PRODUCER.add(
     "pulsar.producer.roundRobinRouterBatchingPartitionSwitchFrequency",
-    "number",
     parsers.count(1),
     "10",
     "With batching, rows without a key go to the next partition when a batch is full, or after this many "
     "times `batchingMaxPublishDelayMicros`.",
 )
-_ROUTER = PRODUCER.add(
+_ROUTER = PRODUCER.add_optional(
     "pulsar.producer.messageRouter",
-    "Python name",
     parsers.dotted_name,
-    None,
     "With `CustomPartition`: `package.module.function`, which tasks import. It is called with the keys of "
     "many rows (a binary Arrow array; null = no key) and the number of partitions. It returns one partition "
     "number, from 0, for each key. The same keys must always get the same numbers.",
 )
 _CHUNKING = PRODUCER.add(
     "pulsar.producer.chunkingEnabled",
-    "boolean",
     parsers.boolean,
     "false",
     "Split a message that is larger than the broker's limit into several entries. Readers reassemble it. "
     "Requires `batchingEnabled=false`.",
 )
-_CHUNK_MAX_MESSAGE_SIZE = PRODUCER.add(
+_CHUNK_MAX_MESSAGE_SIZE = PRODUCER.add_optional(
     "pulsar.producer.chunkMaxMessageSize",
-    "size",
     parsers.size(1024),
-    None,
     "Maximum bytes of each chunk. Default and upper limit: the broker's limit. Requires `chunkingEnabled`.",
 )
-_ENCRYPTION_KEYS = PRODUCER.add(
+_ENCRYPTION_KEYS = PRODUCER.add_optional(
     "pulsar.producer.encryptionKeys",
-    "names",
     parsers.names,
-    None,
     "Names of the public keys to encrypt for, separated by commas. With `batchingEnabled=false` only values "
     "are encrypted: see docs/encryption.md. Requires `cryptoKeyReader`.",
 )
-_CRYPTO_KEY_READER = PRODUCER.add(
+_CRYPTO_KEY_READER = PRODUCER.add_optional(
     "pulsar.producer.cryptoKeyReader",
-    "folder, Python name",
     parsers.key_reader,
-    None,
     "Where driver and tasks find these public keys: a folder with files `NAME.public.pem`, "
     "or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = PRODUCER.add(
     "pulsar.producer.cryptoFailureAction",
-    parsers.names_of(parsers.by_value(ProducerCryptoFailureAction)),
-    parsers.one_of(parsers.by_value(ProducerCryptoFailureAction)),
+    parsers.member_of(ProducerCryptoFailureAction),
     "FAIL",
     "If messages cannot be encrypted: `FAIL` with `[PULSAR_CRYPTO]`, or `SEND` them WITHOUT encryption and "
     "log a warning.",
 )
-_INTERCEPTORS = PRODUCER.add(
+_INTERCEPTORS = PRODUCER.add_optional(
     "pulsar.producer.interceptors",
-    "Python names",
     parsers.dotted_names,
-    None,
     "Your own classes `package.module.Class`, separated by commas, that see and may change rows before they "
     "are sent: see docs/api.md. If `before_send` raises an exception, the task fails.",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pulsar_spark.client import SchemaType, path_of
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.option import Table
+from pulsar_spark.spark.options.option import Parser, Table
 from pulsar_spark.spark.rows.schema import ValueFormat
 
 
@@ -53,9 +53,8 @@ _NUMBERS = ("INT32", "INT64", "FLOAT", "DOUBLE")
 
 VALUE_FORMAT = SCHEMAS.add(
     "valueFormat",
-    parsers.names_of(parsers.by_value(ValueFormat)),
-    parsers.one_of(
-        parsers.by_value(ValueFormat),
+    parsers.member_of(
+        ValueFormat,
         {**_OLD, **dict.fromkeys(("string", "text"), "raw, and a cast of value to or from string")},
     ),
     "raw",
@@ -63,30 +62,24 @@ VALUE_FORMAT = SCHEMAS.add(
     "topic's schema, the fields of a record, `key` and `value` of KEY_VALUE, or one typed column. `struct`: "
     "the same in one column `value`. See docs/schemas.md.",
 )
-VALUE_SCHEMA = SCHEMAS.add(
+VALUE_SCHEMA = SCHEMAS.add_optional(
     "valueSchema",
-    "Avro schema, file, primitive",
-    _definition,
-    None,
+    Parser("Avro schema, file, primitive", _definition),
     "A schema of your own: Avro's JSON, a file on the driver, or a primitive's name, such as `INT64`. "
     "Source: it gives the columns, and values of the topic's versions are converted to it. Sink: it is "
     "registered if the topic has none; otherwise both must fit.",
 )
-KEY_SCHEMA = SCHEMAS.add(
+KEY_SCHEMA = SCHEMAS.add_optional(
     "keySchema",
-    "Avro schema, file, primitive",
-    _definition,
-    None,
+    Parser("Avro schema, file, primitive", _definition),
     "The same for the keys of KEY_VALUE.",
 )
-SCHEMA_TYPE = SCHEMAS.add(
+SCHEMA_TYPE = SCHEMAS.add_optional(
     "schemaType",
-    parsers.names_of(parsers.by_value(GivenType)),
-    parsers.one_of(
-        parsers.by_value(GivenType),
+    parsers.member_of(
+        GivenType,
         {name.lower(): f"primitive, and valueSchema={name}" for name in ("STRING", "BOOLEAN", *_NUMBERS)},
     ),
-    None,
     "The type of values that have no schema at the broker. Source: together with `valueSchema`. Sink: the "
     "type of the schema that is registered, default `avro`; `protobuf` is not written.",
 )

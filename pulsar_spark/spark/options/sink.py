@@ -53,37 +53,30 @@ SINK = Table()
 SINK.extend(SCHEMAS)
 _SCHEMA_REGISTRATION = SINK.add(
     "schemaRegistration",
-    parsers.names_of(parsers.by_value(SchemaRegistration)),
-    parsers.one_of(parsers.by_value(SchemaRegistration)),
+    parsers.member_of(SchemaRegistration),
     "auto",
     "With `valueFormat`. `auto`: register a schema if the topic has none, and a new version for columns that "
     "the schema lacks. `existing`: register nothing; rows that do not fit the schema are an error.",
 )
-_KEY_COLUMNS = SINK.add(
+_KEY_COLUMNS = SINK.add_optional(
     "keyColumns",
-    "names",
     parsers.names,
-    None,
     "With `valueFormat`: write with a KEY_VALUE schema. These columns, separated by commas, are the key, all "
     "others the value. See docs/schemas.md.",
 )
-_KEY_VALUE_ENCODING = SINK.add(
+_KEY_VALUE_ENCODING = SINK.add_optional(
     "keyValueEncoding",
-    parsers.names_of(parsers.by_value(KeyValueEncoding)),
-    parsers.one_of(parsers.by_value(KeyValueEncoding)),
-    None,
+    parsers.member_of(KeyValueEncoding),
     "With `keyColumns`. `SEPARATED`: the key is the message's key, which decides the partition and what "
     "compaction keeps. `INLINE`: it is part of the payload. Default: as in the topic's schema, otherwise "
     "`SEPARATED`.",
 )
-_DELIVERY = SINK.add(
+_DELIVERY = SINK.add_optional(
     "delivery",
-    parsers.names_of(parsers.by_value(Delivery)),
-    parsers.one_of(
-        parsers.by_value(Delivery),
+    parsers.member_of(
+        Delivery,
         {"exactly-once": "effectively-once or transactional", "none": "at-least-once"},
     ),
-    None,
     "Default: effectively once in a stream and in foreachBatch if the namespace has deduplication enabled, "
     "otherwise at least once. `effectively-once`: fail in a batch write, with `__sequenceId`, and without "
     "deduplication (at the latest after the first batch of messages). `at-least-once`: retried rows may be "
@@ -92,7 +85,6 @@ _DELIVERY = SINK.add(
 )
 _FAIL_ON_DUPLICATES = SINK.add(
     "failOnDuplicates",
-    "boolean",
     parsers.boolean,
     "false",
     "With `delivery=effectively-once`, if a micro-batch runs again and its rows may differ from those "
@@ -100,18 +92,15 @@ _FAIL_ON_DUPLICATES = SINK.add(
 )
 _TRANSACTION_TIMEOUT = SINK.add(
     "transactionTimeout",
-    "time (ms)",
     parsers.seconds("ms", 1.0),
     "10m",
     "With `delivery=transactional`: the maximum time of a micro-batch from its first row to its commit. A "
     "micro-batch that takes longer is aborted and fails. After a crash, open transactions hold back all "
     "readers of their topics until the query's next commit, or for this time.",
 )
-_TRANSACTION_LOG_KEY = SINK.add(
+_TRANSACTION_LOG_KEY = SINK.add_optional(
     "transactionLogKey",
-    "file, variable",
     parsers.place_of_secret,
-    None,
     "With `delivery=transactional` in a stream: where to find a secret of at least 16 characters, "
     "`file:PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
     "let only the query's role produce to that log: see docs/guarantees.md.",
@@ -119,7 +108,6 @@ _TRANSACTION_LOG_KEY = SINK.add(
 )
 _KEY_BYTES = SINK.add(
     "keyBytes",
-    "boolean",
     parsers.boolean,
     "false",
     "Send each key as base64 text, which readers decode, like the JVM connector and the Java client's "
@@ -128,17 +116,14 @@ _KEY_BYTES = SINK.add(
 )
 _UPSERT = SINK.add(
     "upsert",
-    "boolean",
     parsers.boolean,
     "false",
     "For compacted topics: each row must have a key (`__key` or `keyColumns`). A row replaces the earlier "
     "value of its key; a null value deletes the key.",
 )
-_ON_BATCH_WRITTEN = SINK.add(
+_ON_BATCH_WRITTEN = SINK.add_optional(
     "onBatchWritten",
-    "Python name",
     parsers.dotted_name,
-    None,
     "`package.module.function`, called on the driver after each micro-batch or batch write with what was "
     "written: see docs/api.md. An error that the function raises is only logged.",
 )

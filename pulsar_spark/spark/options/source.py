@@ -18,7 +18,7 @@ from pulsar_spark.spark.options.consumer import (
     subscription_settings,
 )
 from pulsar_spark.spark.options.encryption import DecryptionOptions
-from pulsar_spark.spark.options.option import Mode, Table, Values
+from pulsar_spark.spark.options.option import Mode, Parser, Table, Values
 from pulsar_spark.spark.options.positions import (
     Positions,
     PositionWord,
@@ -55,27 +55,21 @@ class Limits:
 
 SOURCE = Table()
 
-_TOPICS = SOURCE.add(
-    "topics",
+_TOPICS = SOURCE.add_optional(
     "topics",
     parsers.topics,
-    None,
     "Several topics to read, separated by commas. Replaces `topic`.",
 )
-_TOPICS_PATTERN = SOURCE.add(
+_TOPICS_PATTERN = SOURCE.add_optional(
     "topicsPattern",
-    "pattern",
-    TopicPattern.parse,
-    None,
+    Parser("pattern", TopicPattern.parse),
     "Read all topics that match: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` "
     "for public/default. The regular expression must match the whole name after the namespace. Topics that "
     "appear later are read, too. Replaces `topic`.",
 )
-_STARTING_OFFSETS = SOURCE.add(
+_STARTING_OFFSETS = SOURCE.add_optional(
     "startingOffsets",
-    "words, JSON",
-    partial(parse_offsets, "startingOffsets", end=False),
-    None,
+    Parser("words, JSON", partial(parse_offsets, "startingOffsets", end=False)),
     "Where a query without a checkpoint starts. `earliest`, `latest`, or `subscription` (the position of "
     '`predefinedSubscription`). Or JSON `{"topic": {"0": "ledger:entry[:batch]", "1": "earliest", "2": '
     '"latest"}}`, with the key `"-1"` for a topic without partitions; the named message is the first one '
@@ -84,35 +78,28 @@ _STARTING_OFFSETS = SOURCE.add(
     "after it. Default in a batch: `earliest`. In a stream: the position of `predefinedSubscription` if that "
     "exists, otherwise `latest`.",
 )
-_ENDING_OFFSETS = SOURCE.add(
+_ENDING_OFFSETS = SOURCE.add_optional(
     "endingOffsets",
-    "words, JSON",
-    partial(parse_offsets, "endingOffsets", end=True),
-    None,
+    Parser("words, JSON", partial(parse_offsets, "endingOffsets", end=True)),
     "The last message to read, in the forms of `startingOffsets`. Default: `latest`, the topic's end when "
     "the batch is planned.",
     only=Mode.BATCH,
 )
-_STARTING_TIME = SOURCE.add(
+_STARTING_TIME = SOURCE.add_optional(
     "startingTime",
-    "time, JSON",
-    partial(parse_times, "startingTime"),
-    None,
+    Parser("time, JSON", partial(parse_times, "startingTime")),
     "Start at the first message published at or after this time: milliseconds since 1970 (not seconds), "
     'ISO-8601 (UTC if it has no zone), or JSON by topic `{"topic": time}`. Replaces `startingOffsets`.',
 )
-_ENDING_TIME = SOURCE.add(
+_ENDING_TIME = SOURCE.add_optional(
     "endingTime",
-    "time, JSON",
-    partial(parse_times, "endingTime"),
-    None,
+    Parser("time, JSON", partial(parse_times, "endingTime")),
     "End before the first message published at or after this time, in the forms of `startingTime`. Replaces "
     "`endingOffsets`.",
     only=Mode.BATCH,
 )
 _PUBLISH_TIME_MARGIN = SOURCE.add(
     "publishTimeMargin",
-    "time (ms)",
     parsers.seconds("ms", 0.0),
     "1m",
     "Maximum by which publish times go back in a topic partition, because clocks differ or messages are "
@@ -121,75 +108,60 @@ _PUBLISH_TIME_MARGIN = SOURCE.add(
 )
 _FAIL_ON_DATA_LOSS = SOURCE.add(
     "failOnDataLoss",
-    "boolean",
     parsers.boolean,
     "true",
     "Fail with `[PULSAR_DATA_LOSS]` if the broker has deleted unprocessed messages, and with "
     "`[PULSAR_CORRUPT]` if an entry cannot be decoded. `false`: log a warning and continue without these "
     "messages.",
 )
-_MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
+_MAX_MESSAGES_PER_TRIGGER = SOURCE.add_optional(
     "maxMessagesPerTrigger",
-    "number",
     parsers.count(1),
-    None,
     "Maximum messages of a micro-batch. An entry is never divided, so a micro-batch may exceed this by one "
     "entry for each partition. When it is exact: docs/operations.md.",
     only=Mode.STREAM,
 )
-_MAX_BYTES_PER_TRIGGER = SOURCE.add(
+_MAX_BYTES_PER_TRIGGER = SOURCE.add_optional(
     "maxBytesPerTrigger",
-    "size",
     parsers.size(1),
-    None,
     "Maximum bytes of a micro-batch, as stored at the broker. A micro-batch may exceed this by one entry for "
     "each partition.",
     only=Mode.STREAM,
 )
-_MIN_MESSAGES_PER_TRIGGER = SOURCE.add(
+_MIN_MESSAGES_PER_TRIGGER = SOURCE.add_optional(
     "minMessagesPerTrigger",
-    "number",
     parsers.count(1),
-    None,
     "A micro-batch waits until this many messages are available, or until `maxTriggerDelay` is over. "
     "Trigger.AvailableNow does not wait.",
     only=Mode.STREAM,
 )
 _MAX_TRIGGER_DELAY = SOURCE.add(
     "maxTriggerDelay",
-    "time (ms)",
     parsers.seconds("ms", 0.0),
     "15m",
     "Maximum time that a micro-batch waits for `minMessagesPerTrigger`.",
     only=Mode.STREAM,
 )
-_MIN_PARTITIONS = SOURCE.add(
+_MIN_PARTITIONS = SOURCE.add_optional(
     "minPartitions",
-    "number",
     parsers.count(1),
-    None,
     "Minimum number of Spark tasks. Long ranges are split to reach it, unless there are too few entries.",
 )
-_MAX_MESSAGES_PER_PARTITION = SOURCE.add(
+_MAX_MESSAGES_PER_PARTITION = SOURCE.add_optional(
     "maxMessagesPerPartition",
-    "number",
     parsers.count(1),
-    None,
     "Maximum estimated messages of a Spark task. A range with more is split into several tasks. Short ranges "
     "share a task only up to this number, where each entry counts as 1,000 messages.",
 )
-_PREDEFINED_SUBSCRIPTION = SOURCE.add(
+_PREDEFINED_SUBSCRIPTION = SOURCE.add_optional(
     "predefinedSubscription",
-    "text",
     parsers.non_empty,
-    None,
     "Streams: name of the durable subscription. The query moves an existing one only forward: to what it has "
     "processed, or to `startingOffsets` or `startingTime`. Batches: the subscription to start from with "
     "`startingOffsets=subscription`. Its position is not changed.",
 )
 _RETAIN_SUBSCRIPTION = SOURCE.add(
     "retainSubscription",
-    "boolean",
     parsers.boolean,
     "true",
     "Keep the durable subscription when the query stops. `false`: remove it, so that nothing keeps messages "
@@ -198,14 +170,12 @@ _RETAIN_SUBSCRIPTION = SOURCE.add(
 )
 _POLL_TIMEOUT = SOURCE.add(
     "pollTimeoutMs",
-    "time (ms)",
     parsers.seconds("ms", 0.001),
     "2m",
     "Maximum time that a task waits for a message that must exist. After that the task fails.",
 )
 _WAIT_FOR_TOPICS = SOURCE.add(
     "waitingForNonExistedTopic",
-    "boolean",
     parsers.boolean,
     "false",
     "If a topic does not exist at the start: wait for it, or with `Trigger.AvailableNow` and in batches "
@@ -213,7 +183,6 @@ _WAIT_FOR_TOPICS = SOURCE.add(
 )
 _READ_COMPACTED = SOURCE.add(
     "readCompacted",
-    "boolean",
     parsers.boolean,
     "false",
     "Read the compacted topic: only the last message of each key, and all messages after the point that "
@@ -221,7 +190,6 @@ _READ_COMPACTED = SOURCE.add(
 )
 _MAX_PENDING_CHUNKED = SOURCE.add(
     "maxPendingChunkedMessages",
-    "number",
     parsers.count(0),
     "10",
     "Maximum incomplete chunked messages that a task keeps in memory. With more, the oldest one is removed, "
@@ -229,7 +197,6 @@ _MAX_PENDING_CHUNKED = SOURCE.add(
 )
 _CHUNKS_EXPIRE = SOURCE.add(
     "expireTimeOfIncompleteChunkedMessage",
-    "time (ms)",
     parsers.seconds("ms", 0.0),
     "1m",
     "Maximum time between the first and the last chunk of a message, by publish time. A message that takes "
@@ -238,7 +205,6 @@ _CHUNKS_EXPIRE = SOURCE.add(
 )
 _AUTO_ACK_OLDEST_CHUNKED = SOURCE.add(
     "autoAckOldestChunkedMessageOnQueueFull",
-    "boolean",
     parsers.boolean,
     "false",
     "Leave out a message that was removed because of `maxPendingChunkedMessages`, and log a warning. "
@@ -246,24 +212,20 @@ _AUTO_ACK_OLDEST_CHUNKED = SOURCE.add(
 )
 _METADATA_COLUMNS = SOURCE.add(
     "metadataColumns",
-    "column names",
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
     "Metadata columns after the value, in this order, separated by commas; none if empty, all if `*`. "
     "Fewer columns are faster. All of them: docs/columns.md.",
 )
-_CRYPTO_KEY_READER = SOURCE.add(
+_CRYPTO_KEY_READER = SOURCE.add_optional(
     "pulsar.reader.cryptoKeyReader",
-    "folder, Python name",
     parsers.key_reader,
-    None,
     "Where driver and tasks find the private keys for end-to-end decryption: a folder with "
     "files `NAME.private.pem`, or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "pulsar.reader.cryptoFailureAction",
-    parsers.names_of(parsers.by_value(ConsumerCryptoFailureAction)),
-    parsers.one_of(parsers.by_value(ConsumerCryptoFailureAction)),
+    parsers.member_of(ConsumerCryptoFailureAction),
     "FAIL",
     "If messages cannot be decrypted: `FAIL` with `[PULSAR_CRYPTO]`; `DISCARD` them and log a warning; or "
     "`CONSUME`: each entry is one row whose value is the stored, encrypted bytes.",

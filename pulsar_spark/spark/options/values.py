@@ -9,7 +9,7 @@ from typing import Any
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.option import Mode, Option, Table, Values
+from pulsar_spark.spark.options.option import Mode, Option, Parser, Table, Values
 from pulsar_spark.spark.options.schemas import (
     KEY_SCHEMA,
     SCHEMA_TYPE,
@@ -32,25 +32,20 @@ class EvolutionMode(Enum):
 
 
 VALUES.extend(SCHEMAS)
-_MESSAGE_NAME = VALUES.add(
+_MESSAGE_NAME = VALUES.add_optional(
     "messageName",
-    "full name",
-    parsers.non_empty,
-    None,
+    Parser("full name", parsers.non_empty),
     "With Protobuf: the message of `valueSchema` that payloads are, such as `shop.Order`.",
 )
-_SCHEMA_VERSION = VALUES.add(
+_SCHEMA_VERSION = VALUES.add_optional(
     "schemaVersion",
-    "number",
     parsers.count(0),
-    None,
     "The version of the topic's schema that defines the columns. Messages of all other versions are "
     "converted to it. Default: the latest version at load().",
 )
 _SCHEMA_EVOLUTION_MODE = VALUES.add(
     "schemaEvolutionMode",
-    parsers.names_of(parsers.by_value(EvolutionMode)),
-    parsers.one_of(parsers.by_value(EvolutionMode)),
+    parsers.member_of(EvolutionMode),
     "none",
     "What to do if a newer schema version does not fit the columns. `none`: leave new fields out until "
     "load() is called again; `mode` decides about other values that do not fit. `restart`: fail with "
@@ -59,8 +54,7 @@ _SCHEMA_EVOLUTION_MODE = VALUES.add(
 )
 _MODE = VALUES.add(
     "mode",
-    parsers.names_of(parsers.by_value(BadRows)),
-    parsers.one_of(parsers.by_value(BadRows)),
+    parsers.member_of(BadRows),
     "FAILFAST",
     "What to do with messages that the schema cannot decode. `FAILFAST`: fail with `[PULSAR_SCHEMA]`. "
     "`PERMISSIVE`: the value's columns are null; the column `__corruptValue`, if chosen, has the bytes. "

@@ -22,7 +22,7 @@ def names_of_options(tree):
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Attribute)
-        and node.value.func.attr == "add"
+        and node.value.func.attr in ("add", "add_optional")
     }
 
 

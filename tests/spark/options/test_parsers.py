@@ -74,10 +74,9 @@ class Colour(enum.Enum):
 
 
 def test_one_of_some_names_in_any_case():
-    choices = parsers.by_value(Colour)
-    parse = parsers.one_of(choices)
+    parse = parsers.member_of(Colour)
     assert [parse(text) for text in ("red", "RED", "DEEPBLUE")] == [Colour.RED, Colour.RED, Colour.DEEP_BLUE]
-    assert parsers.names_of(choices) == "`Red`, `deepBlue`"
+    assert parse.accepts == "`Red`, `deepBlue`"
     with pytest.raises(ValueError, match=r"^one of Red, deepBlue$"):
         parse("green")
 
