@@ -38,7 +38,7 @@ def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def bytes_of(values: pa.Array) -> Bytes:
-    """Returns a view of the bytes from the first row to the last, with bytes below nulls, uint8.
+    """Returns a view of the bytes from the first row to the last, uint8; nulls may have bytes, too.
 
     ``values``: at least one row of binary or string; may be a slice.
     """

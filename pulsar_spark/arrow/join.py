@@ -21,15 +21,18 @@ from pulsar_spark.errors import OptionError
 
 _MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 _BLOCK = 1 << 18  # bytes of rows joined at a time
-_SHORT = 64  # maximum bytes of a column whose neighbouring shared fields are copied as one
+# Maximum bytes of a column that is first filled with zeros, so that the shared fields around it need one
+# copy.
+_SHORT = 64
 
 
 class EncodedField(NamedTuple):
-    """One field, or a part of a field, for n rows.
+    """The bytes of one field, or of a part of a field, in each of n rows.
 
     Attributes:
-        data: binary[n] in which null counts as empty, or a scalar for all rows, not null.
-        size: bytes per row, int64[n], or one number for all rows.
+        data: binary[n], where a null stands for no bytes; or a scalar, for a shared field: the same bytes in
+            all rows.
+        size: bytes in each row, int64[n], or one number for all rows.
     """
 
     data: pa.BinaryArray | pa.BinaryScalar
@@ -73,7 +76,7 @@ def big_endian(sizes: Ints) -> EncodedField:
 
 def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
     """Encodes each distinct number only once; ``make`` receives the distinct numbers."""
-    if len(numbers) and every(numbers == numbers[0]):  # found in a tenth of the time
+    if len(numbers) and every(numbers == numbers[0]):  # a tenth of the time of dictionary_encode
         (shared,) = make(numbers[:1])
         return EncodedField(shared, len(shared.as_py()))
     coded = pa.array(numbers).dictionary_encode()
@@ -127,7 +130,7 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
     heads = join(before, count)
     if not count:
         return heads
-    # Bytes below nulls are copied, too.
+    # A null may have bytes in the buffer, which are copied, too.
     bounds = offsets_of(last)
     _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
     head = binary_of(heads.buffer, heads.offsets)
@@ -197,7 +200,7 @@ def _one_size(sizes: Ints | int) -> int | None:
 
 
 def _items(data: pa.BinaryArray, size: int) -> npt.NDArray[np.void]:
-    """Returns the bytes of rows of one size, which is not 0, so that no row is null."""
+    """Views rows of ``size`` bytes, which is not 0, as n items. A null has no bytes, so no row is null."""
     kind, begin = np.dtype((np.void, size)), int(offsets_of(data)[0])
     items: npt.NDArray[np.void] = np.ndarray((len(data),), kind, data.buffers()[2], begin)
     return items

@@ -83,7 +83,7 @@ def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.
 Items: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]
 
-# Positions in a row; numpy copies shorter rows more slowly than by an index.
+# Minimum positions in a row of a grid. Numpy copies a grid of shorter rows more slowly than by an index.
 _SHORT = 16
 
 
@@ -162,7 +162,7 @@ def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa
         ValueError: a span is outside the body.
     """
     count, each = grid.shape[0] * grid.shape[1], len(spans)
-    if not count:  # numpy views nothing in no bytes
+    if not count:  # numpy refuses a view of an empty buffer
         return pa.array([], pa.binary())
     ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
     size = int(ends[-1])

@@ -115,8 +115,8 @@ def run(arguments: argparse.Namespace) -> None:
     admin = admin_of(arguments)
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = _named(find(admin, topics, arguments.prefix), arguments.subscription)
-    # Checkpoints are read after the subscriptions are listed, because a listed subscription without a
-    # consumer is in its checkpoint by then.
+    # Checkpoints are read after the subscriptions are listed. A query stays connected until its checkpoint
+    # has the subscription, so a subscription that was listed without a consumer is in its checkpoint by now.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
     rows = _rows(found, named, by_partition=arguments.partitions)
     if arguments.json:

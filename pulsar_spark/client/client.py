@@ -317,7 +317,7 @@ class Client(Closing):
         return self._ask(self.kept_session(topic, Purpose.READ, deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Sends a request that brokers answer immediately; raises NotReadyError soon without an answer."""
+        """Sends a request that brokers answer at once; raises NotReadyError after the connection timeout."""
         try:
             return session.request(build, deadline.at_most(self.options.connection_timeout))
         except DeadlineError as error:

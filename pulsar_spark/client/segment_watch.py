@@ -81,7 +81,8 @@ class SegmentWatch(Closing):
                 advice="Scalable topics need Pulsar 5 and scalableTopicsEnabled=true. For a topic of another "
                 "kind write persistent://tenant/namespace/topic",
             )
-        # A broker may answer with an older layout, in which children that are read already would be missing.
+        # A broker may answer with an older layout, which lacks segments that the query has read already. So
+        # the epoch of the last layout is kept.
         self._updates, self._id = _Updates(self._topic, self._updates.epoch), self._client.new_id()
         self._session = session
         try:

@@ -113,7 +113,7 @@ class ConsumerLink:
         session = self._live_session
         if self._permits is None or session is None:
             return
-        # An entry may claim more messages than the permits of one FLOW.
+        # Several FLOWs may be due, because one has a limited number of permits, and an entry may claim more.
         while granted := self._permits.grant(remaining_entries):
             session.send(commands.flow(self._id, granted))
 

@@ -62,8 +62,8 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
 def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
     """Runs ``action`` until it succeeds or its error is final.
 
-    ``insists`` is for an action that retries by itself. Then a timeout is not final, but another owner of a
-    name is.
+    By default, errors without the flag ``retriable`` are final. With ``insists``, which is for an action that
+    itself retries until a timeout, a timeout is not final, but a BusyError is: another program has the name.
 
     Raises:
         PulsarError: the first error that is not retriable, or the last error before the deadline. A timeout

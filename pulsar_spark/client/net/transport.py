@@ -19,7 +19,8 @@ from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
 
-# Maximum bytes of a read. Larger reads split fewer entries, which must be copied.
+# Maximum bytes of a read. An entry that ends in the next read must be copied; large reads have fewer of
+# these.
 _RECEIVE_SIZE = 1 << 20
 # TLS encrypts the bytes of one call, so small buffers are joined up to this size, and large ones are cut.
 _TLS_SEND_SIZE = 1 << 17
@@ -155,7 +156,7 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
     Raises:
         ConnectError: no server listens there, or it does not answer in time.
         TlsError: the peer's certificate is not trusted, the peer does not use TLS, a file cannot be used, or
-            a proxy would have to find a host without a name.
+            there is a proxy and the address has no host name.
         AuthError: the peer refused this client's certificate.
         LibraryError, OptionError: see ``tls_context``.
     """

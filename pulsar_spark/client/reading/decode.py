@@ -124,7 +124,7 @@ def _cuts(
         )
         is_full = full < len(counts)
         last = full + 1 if is_full else full
-        # A large entry after small ones is cut alone.
+        # An entry that reaches the limit by itself does not join the small entries before it.
         if is_full and full > first and sizes[full] >= max_bytes:
             last = full
         yield first, last, is_full
@@ -171,7 +171,7 @@ class _Decoder:
         leave_out_corrupt: bool,
     ) -> None:
         self._topic = topic
-        # For these entries, only rows after one batch index and up to another count.
+        # By entry: only its rows after the first batch index, up to the second one, are wanted.
         self._cuts: dict[tuple[int, int], tuple[int, int]] = {}
         if start is not None and start.batch_index >= 0:
             self._cut(start.ledger, start.entry, start.batch_index, MAX_MESSAGES)

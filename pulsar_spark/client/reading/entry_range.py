@@ -74,7 +74,8 @@ def read_entries(
         try:
             yield from _RangeReader(client, consumer, start, end, options).read()
         finally:
-            # A task may read thousands of partitions, and each answer costs a switch of threads.
+            # No answer is awaited: a task may read thousands of partitions, and each costs a switch of
+            # threads.
             consumer.begin_close()
 
 
@@ -179,8 +180,8 @@ class _RangeReader:
         return gap is not None and self._is_settled(gap, None)
 
     def _judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
-        # Brokers with transactions may report an old last message of a segment, but the range's end was
-        # visible.
+        # Brokers with transactions may report an old last message of a segment. The range's end was visible
+        # when it was planned, so it counts as the last message.
         last = self._progress.end if self._consumer.topic.is_segment else last
         return self._progress.judge_silence(last, mark_delete)
 
@@ -200,7 +201,7 @@ class _RangeReader:
                 return self._read_again(found)
 
     def _read_again(self, found: MessageId | None) -> bool:
-        """Begins again after the position; returns True after some failed attempts, when the gap is lost."""
+        """Reads again from the position; returns True after several attempts, when the gap counts as lost."""
         progress = self._progress
         lost = progress.repeat(found)
         if lost is not None:

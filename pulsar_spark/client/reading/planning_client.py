@@ -58,7 +58,7 @@ class PlanningClient:
 
     @contextmanager
     def impatient(self) -> Iterator[PlanningClient]:
-        """Yields a PlanningClient for the first contact, by which an unreachable cluster fails in seconds."""
+        """Yields a PlanningClient for the first contact; an unreachable cluster is an error in seconds."""
         with impatient_client(self._client.options) as client:
             yield PlanningClient(client, read_compacted=self.read_compacted)
 

@@ -39,7 +39,7 @@ _WINDOW_BYTES = 1 << 20
 # No ledger has an entry of this number, so a reader that begins here begins after the ledger's last entry.
 _NO_ENTRY = 1 << 62
 
-# Maximum counts of a growing topic; the last count is used, although it may be a few entries too large.
+# Maximum attempts to count a growing topic's entries; the last count may be a few entries too large.
 _MAX_COUNTS = 20
 
 # Consecutive corrupt entries after which a search for a time treats them as published in time.
@@ -215,8 +215,8 @@ def first_at(
     """Returns the first visible entry published at ``time_ms`` or later; None if there is none.
 
     It probes few entries, about 2 log2 of their number, and reads the entries of about ``margin_ms`` before
-    the result. If an entry cannot be decoded, the next one is probed. If no entry up to ``last``, or none of
-    many in a row, can be decoded, the entry counts as published in time.
+    the result. If an entry cannot be decoded, the next entry is probed. If there is no next entry, or many in
+    a row cannot be decoded, the last of them counts as published in time.
 
     Args:
         client: client of the cluster.
@@ -277,7 +277,7 @@ def count_entries(
 ) -> tuple[MessageId, int]:
     """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
 
-    If there is no entry before, or after a rollover, the entry may be the next ledger's ``(ledger, -1)``.
+    If no entry lies before ``position``, or a rollover does, the result may be a ``(ledger, -1)`` there.
     Brokers count up to the topic's end, which may grow, so a count between two equal answers is exact.
     ``end`` must exist, because a reader that begins after a topic's last entry may begin after a newer entry.
 

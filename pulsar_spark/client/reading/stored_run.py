@@ -47,9 +47,9 @@ _ROWS = 10_000
 # Factor from one step back to the next. It is small, so that few unneeded entries are read.
 _GROWTH = 1.25
 
-# Entries that are searched if the broker does not know the producer's name, or knows it from an earlier
-# micro-batch, because other tasks can have stored rows of this micro-batch. Also the first step back if the
-# broker knows an id that the query cannot have used, or in a search for all tasks.
+# Entries of the first step back, unless the broker's last id of the producer's name is of this micro-batch.
+# If the broker knows no id, or one of an earlier micro-batch, it is the only step, to find rows that other
+# tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -162,7 +162,7 @@ def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Or
 def stored_digests(
     client: Client, topic: TopicName, secret: bytes, batch: Origin, decryptor: Decryptor
 ) -> tuple[Words, Ints]:
-    """Returns the first words of the digests of rows of earlier runs, and the numbers of the rows' tasks.
+    """Returns the rows that earlier runs stored: the first word of each row's digest, and its task's number.
 
     A process reads the rows once for all tasks of the micro-batch.
 
@@ -262,7 +262,7 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
-            # Rows of earlier runs were stored before the first search of this process.
+            # Rows of earlier runs were stored before this process first searched, so they are known.
             if self._is_look and known.has_looked:
                 return True
             is_searched = self._search_back(known)
@@ -366,7 +366,7 @@ class _StoredMessages:
             yield messages
 
     def _own(self, part: _Part, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
-        """Yields the wanted entries, without those that have their own replication clusters."""
+        """Yields the wanted entries, without entries that name their own replication clusters."""
         with closing(stored):
             for entries in stored:
                 is_own = part.wanted(entries)

@@ -46,7 +46,7 @@ class Tail(Closing):
         has_chunks: whether one of the seen entries was a chunk.
         last: last entry that the tail has seen; None before the first.
         was_waiting: whether at the last :meth:`follow` all entries up to its end were received, and the
-            broker had a permit for the next entry, so there was none.
+            broker had a permit for the next entry, so there was no next entry.
 
     Raises:
         TopicNotFoundError, BrokerError: see ``Consumer``.
@@ -79,7 +79,7 @@ class Tail(Closing):
 
     @property
     def newest(self) -> MessageId:
-        """Returns the newest received entry, at first ``after``; makes no request."""
+        """Returns the newest received entry; ``after`` before the first entry. Makes no request."""
         newest = self._consumer.newest_arrived
         return self.reached if newest is None else max(self.reached, newest)
 
