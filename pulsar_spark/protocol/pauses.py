@@ -1,4 +1,4 @@
-"""Pauses before a failed request is repeated, and Reopening of a lost producer or consumer.
+"""Pauses before the planner repeats a failed request, and before a lost producer or consumer is reopened.
 
 Pure; times are seconds of a monotonic clock. Reopening has pauses, because otherwise a broker that accepts a
 producer or consumer and closes it at once would get a thousand requests a second:
@@ -12,8 +12,8 @@ producer or consumer and closes it at once would get a thousand requests a secon
                                                part of this, at least half
     =========================================  ======================================================
 
-Failed openings are not counted here, because they have their own pauses. A loss is a successful opening that
-must be repeated without the owner's request.
+Failed openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.retry`` repeats them. A loss
+is a successful opening that must be repeated without the owner's request.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _PER_SECOND = 4.0  # further openings per second
 
 
 class Reopening:
-    """Counts the fruitless and the recent openings of one producer or consumer."""
+    """Counts the openings of one producer or consumer: those that yielded nothing, and the recent ones."""
 
     def __init__(self) -> None:
         self._fruitless = 0

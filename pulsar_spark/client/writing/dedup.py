@@ -91,7 +91,7 @@ class TopicRun:
     Attributes:
         stored: rows that earlier runs have stored.
         rows: number of rows that this run has received.
-        held: new rows of a strict task that wait until all stored rows were found.
+        held: new rows that wait until all stored rows were found; only in a strict task.
         held_bytes: encoded bytes of the Arrow batches that had held rows.
         others: first words of the digests of rows that other tasks have stored in earlier runs, sorted; None
             if they were not read.
@@ -202,7 +202,7 @@ class DedupTask:
         if not (stored.copied_from or stored.unread) or partition.unread:
             return
         if stored.copied_from:
-            partition.unread = IDS_PER_BATCH  # any row may still be copied
+            partition.unread = IDS_PER_BATCH  # a replicator may still copy any number of rows
             clusters = ", ".join(stored.copied_from)
             text = (
                 f"the query has written the micro-batch in cluster {clusters} before. Rows that equal copies "

@@ -30,10 +30,10 @@ from pulsar_spark.wire.entry.origin import encode_origin
 
 # If the last id of a producer's name is higher, another program has used the name, and no ids would be left.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
-_SPARE_NAMES = 10  # maximum other names that are tried then
+_SPARE_NAMES = 10  # maximum other names that are tried if no ids are left
 
-# Bytes of stored entries that may be in flight from the broker: maximum for a task's first topic (the n-th
-# topic has the n-th part), and minimum of one partition.
+# Bytes of stored entries that may be in flight from the broker: maximum of a task's first topic (the n-th
+# topic has an n-th of it), and minimum of one partition.
 _READ_BYTES = 16 << 20
 _MIN_WINDOW = 256 << 10
 
@@ -167,7 +167,7 @@ class DedupProducer(Producer):
     def _sign(self) -> None:
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
-        # Only an origin without a begin depends on its entry.
+        # Only the origin of a first entry, which has no begin, signs the entry's bytes.
         field = b"" if origin.begin is None else encode_origin(origin, secret, topic)
         packer.origin = lambda payload, metadata: (
             field or encode_origin(origin, secret, topic, payload, metadata)
@@ -176,7 +176,7 @@ class DedupProducer(Producer):
     def _read_first(self) -> None:
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # otherwise earlier runs used the name before, if any
+        if last_of_name >= 0:  # otherwise earlier runs, if any, used an earlier name
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)

@@ -156,10 +156,9 @@ class ProducerLink:
 
     @property
     def progress_at(self) -> float:
-        """Returns when the connection last accepted bytes of this link, or queued before them.
+        """Returns when the connection last accepted bytes of this link, in monotonic seconds; 0 for never.
 
-        The time is in monotonic seconds; 0 if no bytes were accepted. Later bytes may be in flight to the
-        broker.
+        While bytes of this link are queued, bytes that were queued before them count, too.
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 

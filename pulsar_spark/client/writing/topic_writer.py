@@ -47,13 +47,14 @@ from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, check_properti
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.unbatched import encode_singles
 
-# Seconds after which the keeper notices a lost connection between calls.
+# Maximum seconds until the keeper thread notices that a connection was lost between two calls.
 _MENDING_INTERVAL = 0.5
 
 # Seconds between requests for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
 
-# Rows of a block for one partition if batches have no limit of messages, or a replay must have equal blocks.
+# Rows without a key that go to one partition before the next one, if batches have no limit of messages, or if
+# a replay must choose the same partitions.
 _BLOCK = 1000
 
 # Bytes of encoded rows that are grouped by key. Twice as many are in memory during sorting.

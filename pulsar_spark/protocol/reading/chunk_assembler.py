@@ -112,7 +112,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, received once or more; ``place``: last entry with it; ``marks``: of its first entries."""
+    """A chunk, received once or more; ``place``: its last entry; ``marks``: marks of its first entries."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -153,7 +153,7 @@ class _Incomplete:
         self.why: Dropped | None = None
 
     def add(self, number: int, piece: _Piece) -> None:
-        """Adds a known chunk, another choice for a known number, or the next chunk."""
+        """Adds a chunk: one that is known already, another choice for a known number, or the next number."""
         if number == len(self.pieces):
             self.pieces.append([])
         others = self.pieces[number]

@@ -183,7 +183,7 @@ class ChunkIndex:
         return 0 in self._between(key, place)["number"]
 
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
-        """Returns the chunks of a message before a position, and after its settled position, in order."""
+        """Returns a message's chunks between its settled position, if any, and ``place``, in order."""
         settled = self._settled.get(key, place)
         # A settled position at or after ``place`` is from an earlier reading of the range.
         after = settled if settled < place else MessageId.EARLIEST

@@ -19,11 +19,12 @@ _MAX_GRANT = (1 << 30) - 1
 
 
 class Permits:
-    """The balance of one consumer, refilled to about ``window_bytes`` and no more than the range needs.
+    """The balance of one consumer: messages that the broker may still send.
 
-    ``first_entries`` are requested before their size is known. Messages in flight when the consumer is moved
-    are sent again. So after a move at most ``first_entries`` messages and twice the messages received since
-    are in flight, because any producer can write many entries that are skipped.
+    It is refilled to about ``window_bytes``, but not beyond what the range needs. ``first_entries`` are
+    requested before their size is known. Any producer can write many corrupt entries, and the consumer is
+    moved past each. Messages in flight at a move are sent again. So after a move the balance is at most
+    ``first_entries`` and twice the messages received since the move.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
@@ -83,7 +84,8 @@ class Permits:
             window = min(window, self._first_entries + 2 * self._since_moved)
         if remaining_entries is None:
             return window
-        # Near the end, one permit an entry, because the broker reads no more entries than it has permits.
-        # Before, few enough messages that the broker's last read sends no entry after the end.
+        # The broker reads at most one entry for each permit, and at most _ENTRIES_A_READ at once. So that its
+        # last read has no entry after the end, the balance leaves out the messages of that many entries; near
+        # the end it has one permit for each entry.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

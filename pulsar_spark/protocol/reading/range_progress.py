@@ -32,8 +32,8 @@ A probe is a second reader that begins after the position:
     any other                       read again from the position
 
 If the probe begins in a later ledger, the position's ledger was deleted. This is a loss if an entry of the
-range was read, or by the rules for a reader's begin; else the deleted entries were processed, or had been
-deleted before.
+range was read before, or if the first table calls for a probe where a reader begins. Otherwise the deleted
+entries were processed, or had been deleted before the range was planned.
 
 Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
 reader that begins at the position, inclusive, begins in a later ledger, too. Ledgers are trimmed from the

@@ -100,7 +100,7 @@ class Witness(NamedTuple):
         return WitnessVerdict.SAME if is_same else WitnessVerdict.OTHER
 
     def is_copied_to(self, entry: StoredEntry) -> bool:
-        """Whether an entry is a copy of the witness, which was produced in the cluster where it was read."""
+        """Whether an entry is a copy of the witness, if the query read the witness where it was produced."""
         source = entry.source
         return source is not None and (source.position, entry.publish_time) == (self.id, self.publish_time)
 

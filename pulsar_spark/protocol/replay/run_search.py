@@ -1,17 +1,18 @@
-"""RunSearch: finds the first entry of a task's earlier run in a topic partition, and judges the search.
+"""RunSearch: finds where a task began a micro-batch in a topic partition, and judges the search.
 
 Entries are searched backwards from the end of the topic partition, by their origins. The first entry of a
-micro-batch is acknowledged before the task sends another entry, and all later entries name the id of the
-first. So the search ends with a later entry, or with the first entry if it is the only one:
+micro-batch is acknowledged before the task sends another entry, and the origins of all later entries name its
+id. So any later entry shows where the micro-batch began. The first entry names no id, so it is certain only
+if it is the only entry:
 
     ============================================  ==========================================================
-    an entry of this task and micro-batch         the micro-batch began
+    origin of this task and micro-batch           the micro-batch began
     ============================================  ==========================================================
-    names its first entry                         at the named entry
-    names none, and is a chunk                     here or earlier: the search continues. Other chunks of the
+    names an entry                                at the named entry
+    names none, and its entry is a chunk          here or earlier: the search continues. Other chunks of the
                                                   message, and earlier attempts to send it, lie before
-    names none, and has the last id of the        here: it is the only entry. Its id and name are signed
-    producer's name, or a higher id
+    names none, and its entry has the producer's  here: it is the only entry. The signature covers the
+    last sequence id, or a higher id              entry's sequence id and producer name
     names none otherwise                          here or earlier: the search continues. Another program may
                                                   have used the producer's name, or copied the entry
     ============================================  ==========================================================
@@ -22,21 +23,21 @@ The verdict at the end of the search:
     found                                       verdict
     ==========================================  ============================================================
     an entry of this task and micro-batch       FOUND
-    none, and the broker knows no ids of the    NOTHING
-    micro-batch under the producer's name
+    none, and the broker knows no sequence id   NOTHING
+    of the micro-batch under the name
     none, and it cannot be a replay             NOTHING: an earlier write, or another program, has used the
-                                                ids
+                                                sequence ids
     none, and an entry of the query from an     NOTHING: brokers delete old entries first, so no entry of
     earlier write or micro-batch                the micro-batch was deleted
     none, and the query cannot have used the    NOTHING: another program has used the producer's name
-    last id under the producer's name
+    last sequence id under the name
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last two NOTHING become HIDDEN if there may be more entries: the entry with the last id was not
-found, and an open transaction of another program hides newer entries, or a slow broker is still storing them.
-The NOTHING without a replay becomes HIDDEN, too, for the first write of a micro-batch, because Spark does not
-report each repetition, such as the repetition of a whole stage.
+FOUND and the last two kinds of NOTHING become HIDDEN if newer entries may become visible: the entry with the
+last sequence id was not found, because an open transaction of another program hides it, or a slow broker is
+still storing it. In the first write of a micro-batch, so does NOTHING for "cannot be a replay", because Spark
+does not report each repetition, such as the repetition of a whole stage.
 """
 
 from __future__ import annotations
@@ -139,13 +140,13 @@ class RunSearch:
         self.is_replay = False
         self.is_again = False
         self.is_late = False
-        self._is_open = False  # the last entry's is_open
+        self._is_open = False  # ``is_open`` of the entry at ``end``
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # a chunk was found before the begin was known
-        self._has_last = False  # a first entry with the last id was found
-        self._has_exact_last = False  # any entry with the last id was found, under its name
+        self._has_last = False  # an entry that names no begin has the last id
+        self._has_exact_last = False  # an entry has the last id under the producer's name
         self._newest_of_task = -1  # highest id, also of other writes
         self._oldest = MessageId.LATEST  # the task's first found entry
         self.newest = -1
@@ -169,7 +170,8 @@ class RunSearch:
                 self._has_older |= origin.when < run.when
                 continue
             self.lowest = min(self.lowest, origin.begin or entry.id)
-            # Another task of this run may have found rows that this task does not see.
+            # An entry shows a replay if it is of another run, of another attempt of this task, or of a task
+            # that has found rows of an earlier run.
             self.is_replay |= origin.run != run.run or origin.task == run.task or origin.is_again
             self.is_again |= origin.is_again and (origin.run != run.run or origin.task == run.task)
             if origin.task != run.task:

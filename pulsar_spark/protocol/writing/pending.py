@@ -65,8 +65,8 @@ class PendingWindow:
         self._messages = 0
         self._bytes = 0
         self._progress_at = 0.0
-        self._progress_before = 0.0  # the progress before the resend
-        self._is_resend = False  # a resend without a receipt
+        self._progress_before = 0.0  # last sign of progress before the resend
+        self._is_resend = False  # entries were sent again, and no receipt has arrived since
 
     def __bool__(self) -> bool:
         return bool(self._entries)
