@@ -24,7 +24,7 @@ try:
     import google.protobuf
     import numpy
     import pyarrow
-except (ImportError, AttributeError) as _error:  # AttributeError if PyArrow found only a folder numpy
+except (ImportError, AttributeError) as _error:  # AttributeError: PyArrow found only a folder named numpy
     raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {_error}") from _error
 
 

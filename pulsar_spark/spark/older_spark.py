@@ -157,7 +157,7 @@ class OlderStreamReader(PulsarStreamReader):
         return [] if start == end else super().partitions(start, end)
 
     def _require_name(self, name: str) -> None:
-        """Refuses a subscription name that differs from a run's end, or from an unfinished batch 0."""
+        """Raises OptionError if the user's subscription is not ``name``, which an end of Spark's contains."""
         if parse_source(self._options, Mode.STREAM).subscription not in (None, name):
             raise OptionError(
                 f"the checkpoint's subscription is {name}, which Spark {spark_version} cannot change here",

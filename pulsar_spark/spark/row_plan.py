@@ -45,7 +45,7 @@ class RowPlan:
     Attributes:
         columns: columns of the rows.
         reader: schema that decodes payloads; None: payloads are not decoded.
-        pool: allowance of work; each task has its own, because it unpickles the plan.
+        pool: the task's budget of decoding work. Each task unpickles the plan, and so has its own pool.
     """
 
     columns: RowColumns

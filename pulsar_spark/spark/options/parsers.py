@@ -165,7 +165,7 @@ def file(text: str) -> str:
 
 @_accepting("folder, Python name")
 def key_reader(text: str) -> Path | str:
-    """Parses the path of a folder of keys, or a dotted name."""
+    """Parses the path of a folder of keys, or the dotted name of a class that reads keys."""
     try:
         return dotted_name(text)
     except ValueError as error:

@@ -152,13 +152,13 @@ class Judgement:
     is_all_seen_processed: bool = False
 
     def of_deleted(self, was_deleted: Callable[[], bool]) -> Judgement:
-        """Returns the judgement if ``was_deleted`` says that the topic was deleted and created again."""
+        """Returns RECREATED instead of LOST if the topic was deleted and all seen messages were processed."""
         if self.verdict is LossVerdict.LOST and self.is_all_seen_processed and was_deleted():
             return Judgement(LossVerdict.RECREATED, "the topic was deleted and created again")
         return self
 
     def elsewhere(self, position: MessageId, why: str) -> Judgement:
-        """Returns the judgement if ``why`` says that this may be another cluster; nothing is fine there."""
+        """Returns LOST instead of FINE or MOVED if this may be another cluster, for the reason ``why``."""
         if not why or self.verdict not in (LossVerdict.FINE, LossVerdict.MOVED):
             return self
         return replace(self, verdict=LossVerdict.LOST, why=why, lost=LostRange(position, None, why))
@@ -312,7 +312,7 @@ class LossReporter:
     def __init__(self, *, fail_on_data_loss: bool) -> None:
         self.count = 0
         self.possible: dict[TopicName, LostRange] = {}
-        self.deleted: deque[TopicName] = deque(maxlen=1000)  # each is listed in the progress
+        self.deleted: deque[TopicName] = deque(maxlen=1000)  # bounded, because the progress lists each
         self._unwarned: list[TopicName] = []
         self._has_warned = False
         self._is_error = fail_on_data_loss

@@ -45,7 +45,7 @@ class LossCheck:
         absent: partitions of the checkpoint that were reported as absent or deleted.
         has_moved: whether the query has just moved from another cluster, so that its subscription is missing,
             or stands where the query left this cluster.
-        why_unsure: reason why this may be another cluster, so that no restart is fine; or empty.
+        why_unsure: reason why this may be another cluster, so that no partition is FINE; or empty.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class LossCheck:
     ) -> None:
         """Reports a partition of the checkpoint that does not exist, or that the options no longer name.
 
-        A missing segment of a topic in :attr:`holding` was read, or empty.
+        A missing segment of a topic in :attr:`holding` is no loss, because it was read, or was empty.
 
         Args:
             topic: partition.

@@ -157,11 +157,11 @@ class MicroBatchPlanner:
         )
 
     def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
-        """Adds each range's position after which the broker has, or had, all its messages.
+        """Sets each range's ``begins``: the position after which the broker had all messages at planning.
 
         Within a ledger this is the start, because the broker keeps a ledger with unread messages. If the
-        start is the last message of its ledger, the ledger may be deleted, so the range's first message
-        counts instead.
+        start is the last message of its ledger, the ledger may be deleted, so the position before the range's
+        first message counts instead.
         """
         if self._client.read_compacted:
             return ranges

@@ -101,7 +101,7 @@ class _Probed(NamedTuple):
 
 
 class _Dated(NamedTuple):
-    """A processed position, the latest publish time up to it in ms since 1970, and the time of its dating."""
+    """A processed position, the latest publish time up to it in ms since 1970, and when it was dated."""
 
     position: MessageId
     time_ms: int
@@ -261,7 +261,7 @@ class Partition:
 
     @property
     def processed(self) -> MessageId | None:
-        """Returns the last processed entry, not after the last entry as the user's start may be."""
+        """Returns the last processed entry; the last entry of the topic if the user's start lies after it."""
         return None if self.position is None else min(self.position, self.last).last_whole_entry
 
     def count_backlog(self) -> bool:

@@ -330,7 +330,7 @@ class Subscription:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a held segment has messages."""
+        """Whether a held segment has messages, which wait until older segments are read."""
         return any(
             each.life is Life.HELD and each.end > each.position_or_start for each in self.unsettled.values()
         )

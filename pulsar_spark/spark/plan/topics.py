@@ -210,7 +210,7 @@ class Topics:
         self._missing: set[TopicName] = set()
         self._dropped: set[TopicName] = set()  # the last list may still name these partitions
         self._listing: PendingCalls[str] = PendingCalls()
-        self._pauses = self._listing.pauses  # also for missing scalable topics
+        self._pauses = self._listing.pauses  # of failed lists, and of lookups of missing scalable topics
         self._scalable = scalable
         # Watches the topics from now on, including the ends of sealed segments, because a run may use only
         # this list.
@@ -268,7 +268,7 @@ class Topics:
         missing, self._missing = self._missing, set()
 
         def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
-            """The planner determines which partitions of the topic are gone, and whether this is a loss."""
+            """Returns the known partitions; the planner finds out which are gone, and if this is a loss."""
             self._missing.add(name)
             if name not in missing:
                 _log.warning("a topic of this query does not exist at the moment: %s", error)

@@ -280,9 +280,9 @@ def joined(
 ) -> Iterator[pa.RecordBatch]:
     """Joins consecutive batches, up to a number of rows and bytes; larger batches are not joined.
 
-    Yields the first batch at once, so that a task with slow rows sends some early, and batches at a limit.
-    Rows keep their order, and batches without rows are left out. No reference to a yielded batch is kept. The
-    ends of batches depend on time.
+    The first batch is yielded at once, so that a task with slow rows sends some early, and later rows when a
+    limit is reached. One limit is time, so a replay has other batches. Rows keep their order, and batches
+    without rows are left out. No reference to a yielded batch is kept.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0

@@ -201,9 +201,9 @@ class CommitLog(Closing):
                 topic=str(self.topic),
                 advice="Run only one query with this checkpoint, and start it again",
             )
-        # The records before the intent are released, so the next driver does not read them. Another program
-        # may have written a copy of an older intent before the topic was shut. If the copy stayed, the next
-        # driver would read it first and ignore this intent, because this intent does not follow the copy.
+        # Another program may have written a copy of an older intent before this driver shut the topic. The
+        # next driver would read the copy first, and ignore this intent because it does not follow the copy.
+        # So all records before this intent are released.
         earlier = takewhile(lambda each: each.value != value, records)
         before = max((each.position for each in earlier), default=begin)
         try:

@@ -101,7 +101,7 @@ def _settle(earlier: Intent, log: LogState, topic: TopicName) -> Steps[bool]:
     is_committed = earlier.first in log.committed
     if not is_committed:
         _, failures = yield from _take(CommitAction.ABORT, [earlier.first])
-        if failures:  # it had ended
+        if failures:  # it had ended, so its marker decides
             log, _ = yield from _take(CommitAction.READ_LOG)
             is_committed = earlier.first in log.committed
     if is_committed:
@@ -119,7 +119,7 @@ def _commit(intent: Intent, topic: TopicName) -> Steps[None]:
     log, failures = yield from _take(CommitAction.MARK, intent.transactions)
     if not failures:
         log, failures = yield from _take(CommitAction.COMMIT, [intent.first])
-        if failures:  # it had ended
+        if failures:  # it had ended, so its marker decides
             log, _ = yield from _take(CommitAction.READ_LOG)
             if intent.first in log.committed:
                 failures = {}
@@ -135,7 +135,7 @@ def _commit_rest(intent: Intent, log: LogState, topic: TopicName) -> Steps[None]
     """Commits the transactions after the first, except those with a visible marker."""
     rest = [each for each in intent.transactions[1:] if each not in log.committed]
     _, failures = yield from _take(CommitAction.COMMIT, rest)
-    if failures:  # they had ended
+    if failures:  # they had ended, so their markers decide
         log, _ = yield from _take(CommitAction.AWAIT_MARKERS)
         aborted = [each for each in failures if each not in log.committed]
         if aborted:

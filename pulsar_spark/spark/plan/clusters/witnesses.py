@@ -243,7 +243,7 @@ class Witnesses:
         missing: Container[TopicName],
         answers: Mapping[TopicName, LastMessageId],
     ) -> str:
-        """Returns why this may be another cluster without contradiction; empty for the same cluster.
+        """Returns why this may be another cluster, although no entry shows it; empty for the same cluster.
 
         Args:
             witness: checked witness of the checkpoint.

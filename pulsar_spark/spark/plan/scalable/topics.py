@@ -46,7 +46,7 @@ class ScalableTopics:
         self._orders: dict[TopicName, SegmentOrder] = {}
         self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # partitions of migrated topics
         self._lacks_legacy = False
-        # Segments known when the subscription was found removed, and gone since; with their last entries.
+        # Segments that were deleted while the subscription was not registered, with their last known entries.
         self._unheld: dict[TopicName, MessageId | None] = {}
         self._skipped: dict[TopicName, int] = {}
 
@@ -130,7 +130,7 @@ class ScalableTopics:
     def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
         """Registers the subscription again if it was removed; returns whether it was.
 
-        It retains the segments of layouts that are looked up later.
+        The new registration retains only the segments of layouts that are looked up later.
         """
         name = self.subscription
         try:
