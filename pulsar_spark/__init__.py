@@ -56,19 +56,8 @@ if TYPE_CHECKING:
     from pulsar_spark.spark.lineage_listener import PulsarLineageListener
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
-else:  # The same exports at run time. Modules outside of spark/ can be used without pyspark.
-    __getattr__ = lazy_imports(
-        __name__,
-        {
-            "pulsar_spark.client": (
-                "Authentication CryptoKeyReader EncryptionKeyInfo MessageColumns ProducerInterceptor"
-            ),
-            "pulsar_spark.spark.data_source": "register",
-            "pulsar_spark.spark.lineage_listener": "PulsarLineageListener",
-            "pulsar_spark.spark.progress_listener": "PulsarProgressListener",
-            "pulsar_spark.spark.sink.report": "TopicPartitionMetrics",
-        },
-    )
+else:  # Modules outside of spark/ can be used without pyspark.
+    __getattr__ = lazy_imports(__name__)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

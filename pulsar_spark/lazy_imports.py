@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 
 
-def lazy_imports(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_imports(package: str) -> Callable[[str], object]:
     """Makes the ``__getattr__`` of a package (PEP 562).
+
+    It gives the names that the package imports for type checkers, ``if TYPE_CHECKING``, so each is listed
+    once.
 
     Args:
         package: the package's ``__name__``.
-        modules: exported names of each module, separated by spaces.
+
+    Raises:
+        OSError: the package was installed without its source.
     """
-    module_of = {name: module for module, names in modules.items() for name in names.split()}
+    own = sys.modules[package]
+    module_of = _imported_for_types(own)
 
     def getattribute(name: str) -> object:
         if name not in module_of:
@@ -24,7 +33,19 @@ def lazy_imports(package: str, modules: Mapping[str, str]) -> Callable[[str], ob
         except AttributeError as error:  # because Python would hide the cause
             raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
         found: object = getattr(module, name)
-        setattr(sys.modules[package], name, found)  # so that this function runs once for each name
+        setattr(own, name, found)  # so that this function runs once for each name
         return found
 
     return getattribute
+
+
+def _imported_for_types(package: ModuleType) -> dict[str, str]:
+    """Returns the module of each name that a package imports ``if TYPE_CHECKING``."""
+    return {
+        alias.name: str(imported.module)
+        for statement in ast.parse(inspect.getsource(package)).body
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+        for imported in statement.body
+        if isinstance(imported, ast.ImportFrom)
+        for alias in imported.names
+    }

@@ -85,7 +85,7 @@ ONLY_IN = {
 # Ways to import past the import statement, and who may use them.
 BACK_DOORS = {
     **{name: set() for name in ("__import__", "run_module", "run_path", "exec", "eval")},
-    # What packages give; test_lazy_imports compares it with imports for types, which are looked at here.
+    # What packages give: their imports for types, which are looked at here.
     "import_module": {"pulsar_spark.lazy_imports"},
     "resolve_name": {
         "pulsar_spark.spark.options.user_code",  # what users name in options
