@@ -11,12 +11,6 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.connection import ADMIN_URL, LOG_LEVEL, TOPIC, client_options
-from pulsar_spark.spark.options.consumer import (
-    CONSUMER,
-    CONSUMER_NAME,
-    SubscriptionSettings,
-    subscription_settings,
-)
 from pulsar_spark.spark.options.encryption import DecryptionOptions
 from pulsar_spark.spark.options.option import Mode, Parser, Table, Values
 from pulsar_spark.spark.options.positions import (
@@ -51,6 +45,28 @@ class Limits:
     def is_capped(self) -> bool:
         """Whether a batch has a maximum size."""
         return self.max_messages is not None or self.max_bytes is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSettings:
+    """Settings of a durable subscription, sent with SUBSCRIBE.
+
+    Attributes:
+        properties: names and values that the broker stores when it creates the subscription.
+        is_replicated: True if its position is copied to other clusters; None: by the namespace's policy.
+    """
+
+    properties: tuple[tuple[str, str], ...] = ()
+    is_replicated: bool | None = None
+
+
+def _never_replicated(text: str) -> bool:
+    if parsers.boolean(text):
+        raise ValueError(
+            "false. Brokers copy only subscriptions whose consumer receives messages, and a query's receives "
+            "none. Set retention in the other cluster"
+        )
+    return False
 
 
 SOURCE = Table()
@@ -230,7 +246,27 @@ _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "If messages cannot be decrypted: `FAIL` with `[PULSAR_CRYPTO]`; `DISCARD` them and log a warning; or "
     "`CONSUME`: each entry is one row whose value is the stored, encrypted bytes.",
 )
-SOURCE.extend(CONSUMER)
+_CONSUMER_NAME = SOURCE.add_optional(
+    "pulsar.consumer.consumerName",
+    parsers.non_empty,
+    "Name of all consumers of this query, also of its tasks, in the topics' statistics. Default: names that "
+    "the broker chooses.",
+)
+_SUBSCRIPTION_PROPERTIES = SOURCE.add(
+    "pulsar.consumer.subscriptionProperties",
+    parsers.properties,
+    "{}",
+    'Properties of the durable subscription, shown in the topic\'s statistics: `{"name": "text"}`. They '
+    "are set only when the subscription is created.",
+    only=Mode.STREAM,
+)
+_REPLICATE_SUBSCRIPTION_STATE = SOURCE.add_optional(
+    "pulsar.consumer.replicateSubscriptionState",
+    Parser("`false`", _never_replicated),
+    "`false`: the broker does not copy the durable subscription to other clusters. Default: the namespace's "
+    "policy. `true` is refused, because it has no effect. See docs/clusters.md.",
+    only=Mode.STREAM,
+)
 SOURCE.extend(VALUES)
 
 
@@ -308,7 +344,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         check(values, mode)
     topic, topics = values[TOPIC], values[_TOPICS]
     return SourceOptions(
-        client=replace(client, consumer_name=values[CONSUMER_NAME]),
+        client=replace(client, consumer_name=values[_CONSUMER_NAME]),
         topics=topics or (() if topic is None else (topic,)),
         pattern=values[_TOPICS_PATTERN],
         start=_start(values, mode),
@@ -323,7 +359,9 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         min_partitions=values[_MIN_PARTITIONS],
         max_messages_per_partition=values[_MAX_MESSAGES_PER_PARTITION],
         subscription=values[_PREDEFINED_SUBSCRIPTION],
-        subscription_settings=subscription_settings(values),
+        subscription_settings=SubscriptionSettings(
+            values[_SUBSCRIPTION_PROPERTIES], values[_REPLICATE_SUBSCRIPTION_STATE]
+        ),
         retain_subscription=values[_RETAIN_SUBSCRIPTION],
         poll_timeout=values[_POLL_TIMEOUT],
         fail_on_data_loss=values[_FAIL_ON_DATA_LOSS],

@@ -28,7 +28,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.consumer import SubscriptionSettings
+from pulsar_spark.spark.options.source import SubscriptionSettings
 from pulsar_spark.spark.plan.acknowledge import Acknowledger
 from pulsar_spark.spark.plan.partition import Life, Partition
 

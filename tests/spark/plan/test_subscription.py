@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.client import Calls, Kind, LastMessageId
 from pulsar_spark.errors import AuthError, BusyError, ConnectError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.options.consumer import SubscriptionSettings
+from pulsar_spark.spark.options.source import SubscriptionSettings
 from pulsar_spark.spark.plan import subscription as plan_subscription
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until

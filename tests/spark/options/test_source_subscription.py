@@ -1,8 +1,8 @@
 import pytest
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.source import SubscriptionSettings
 from tests.spark.options.parsing import sink, source
 
 
