@@ -8,7 +8,7 @@ entry, so that every partition progresses with any limit, and further entries on
 batch exceeds the limit by at most one entry per partition. The unused part of a share goes to larger
 partitions. If more partitions wait than a batch may have messages, they take turns (:func:`in_turn`).
 
-    within a ScanLimit                   exact: every entry was probed (known_entries.KnownEntries)
+    within a ScanLimit                   exact: every entry was probed (broker_probe.KnownEntries)
     beyond, with the broker's indexes    messages exact: the end is searched by index difference
     beyond, bytes or without indexes     estimated from the entries that were probed
 
@@ -28,7 +28,7 @@ from pulsar_spark.client import Calls, EntryInfo, Kind
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import Limits
-from pulsar_spark.spark.plan.known_entries import EntrySource, KnownEntries, ScanLimit, messages_in
+from pulsar_spark.spark.plan.broker_probe import BrokerProbe, KnownEntries, ScanLimit, messages_in
 from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Admission:
         failed: partitions without a complete answer of the broker for the last plan.
     """
 
-    def __init__(self, limits: Limits, source: EntrySource, calls: Calls[Partition]) -> None:
+    def __init__(self, limits: Limits, source: BrokerProbe, calls: Calls[Partition]) -> None:
         self._limits = limits
         self._source = source
         self._scans, self._searches = calls[Kind.ENTRIES], calls[Kind.SEARCH]
@@ -308,7 +308,7 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
 
 
 def beyond(
-    source: EntrySource, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
+    source: BrokerProbe, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
 ) -> MessageId:
     """Returns the end of a share that exceeds the probed entries; not before the last probed entry.
 

@@ -53,7 +53,7 @@ from typing import NamedTuple
 
 from pulsar_spark.client import Calls, Consumer, Kind, LastMessageId, Tail, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.known_entries import KnownEntries
+from pulsar_spark.spark.plan.broker_probe import KnownEntries
 from pulsar_spark.spark.plan.timing import EndSchedule
 
 # Entries up to an acknowledged entry that are probed for chunks, because several producers' chunks are mixed.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pulsar_spark.client import Calls, PendingCalls
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.source import Limits
-from pulsar_spark.spark.plan import known_entries
+from pulsar_spark.spark.plan import broker_probe
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.partition import Partition as PlannedPartition
 from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
@@ -56,8 +56,8 @@ class AdmissionByTopic(Admission):
 def budget(entries, size=1 << 40):
     """Look at so much and no more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_entries, "SCAN_ENTRIES", entries)
-        patch.setattr(known_entries, "SCAN_BYTES", size)
+        patch.setattr(broker_probe, "SCAN_ENTRIES", entries)
+        patch.setattr(broker_probe, "SCAN_BYTES", size)
         yield
 
 

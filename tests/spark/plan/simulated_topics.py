@@ -6,7 +6,7 @@ from itertools import accumulate
 from pulsar_spark.client import EntryInfo, PendingCalls
 from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.plan.known_entries import LedgerEnd
+from pulsar_spark.spark.plan.broker_probe import LedgerEnd
 
 
 class Partition:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import Limits
-from pulsar_spark.spark.plan import known_entries
+from pulsar_spark.spark.plan import broker_probe
 from pulsar_spark.spark.plan.admission import Room, in_turn, take
-from pulsar_spark.spark.plan.known_entries import messages_in
+from pulsar_spark.spark.plan.broker_probe import messages_in
 from tests.spark.plan.admissions import TOPICS, AdmissionByTopic, brokers, budget, limits, run, uniform
 from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
 
@@ -56,7 +56,7 @@ def test_estimates_of_equal_entries_are_right(indexed):
     broker = Broker({TOPICS[0]: uniform(20_000, messages=10, indexed=indexed)})
     batches = run(broker, Limits(max_messages=50_000))
     assert [sum(entry.messages for entry in taken[TOPICS[0]]) for taken in batches] == [50_000] * 4
-    assert broker.scanned <= 4 * known_entries.SCAN_ENTRIES
+    assert broker.scanned <= 4 * broker_probe.SCAN_ENTRIES
     assert broker.probes <= 8
 
 
@@ -94,7 +94,7 @@ def test_the_sizes_of_a_known_ledger_are_taken_for_those_of_its_rest(monkeypatch
     ledger = [(1, 100, False, True)] * 1000 + [(1, 1000, False, True)] * 9000
     partition = Partition([ledger, [(1, 100, False, True)]])
     broker = Broker({TOPICS[0]: partition})
-    end = known_entries.LedgerEnd(9999, 9_100_000)
+    end = broker_probe.LedgerEnd(9999, 9_100_000)
     monkeypatch.setattr(broker, "ledger_end", lambda topic, position, last: end)
     first = run(broker, Limits(max_bytes=1_010_000))[0][TOPICS[0]]
     assert len(first) == 2000
@@ -257,8 +257,8 @@ def test_of_many_partitions_each_is_probed_less(size):
     ends = dict.fromkeys(topics, MessageId(10, 999))
     admission = AdmissionByTopic(Limits(max_messages=120_000), broker, CallsInTurn)
     planned = admission.plan(starts, ends, dict.fromkeys(topics, 1000), 0.0)
-    assert broker.scanned <= known_entries.SCAN_ENTRIES_IN_ALL
-    assert broker.scanned * size <= known_entries.SCAN_BYTES_IN_ALL + 200 * size
+    assert broker.scanned <= broker_probe.SCAN_ENTRIES_IN_ALL
+    assert broker.scanned * size <= broker_probe.SCAN_BYTES_IN_ALL + 200 * size
     assert broker.probes <= 200
     assert set(planned.values()) == {MessageId(10, 599)}
     assert sum(len(known.entries) for known in admission.known.values()) <= 16_000

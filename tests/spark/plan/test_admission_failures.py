@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.source import Limits
-from pulsar_spark.spark.plan.known_entries import KnownEntries
+from pulsar_spark.spark.plan.broker_probe import KnownEntries
 from pulsar_spark.spark.plan.partition import Partition as PlannedPartition
 from tests.client.clients import wait_until
 from tests.spark.plan.admissions import TOPICS, AdmissionByTopic, budget, uniform
@@ -186,7 +186,10 @@ def test_what_is_found_of_a_position_that_was_left_meanwhile_is_not_used():
 def test_what_is_found_of_such_a_position_hides_nothing_of_the_others():
     broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
     admission = AdmissionByTopic(Limits(max_messages=4), broker, CallsInTurn)
-    left, same = (KnownEntries(broker, TOPICS[n], MessageId(10, entry)) for n, entry in ((0, 5), (1, -1)))
+    left, same = (
+        KnownEntries(broker, TOPICS[n], MessageId(10, entry))  # type: ignore[arg-type]  # it answers alike
+        for n, entry in ((0, 5), (1, -1))
+    )
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     admission.partitions = {each: PlannedPartition(each, None, at, at, at) for each, at in starts.items()}
     one, other = admission.partitions.values()

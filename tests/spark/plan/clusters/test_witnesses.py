@@ -10,8 +10,8 @@ from pulsar_spark.client import Calls, LastMessageId, Source, Witness
 from pulsar_spark.errors import DataLossError, OtherClusterError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.plan.broker_probe import KnownEntries
 from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
-from pulsar_spark.spark.plan.known_entries import KnownEntries
 from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from tests.spark.plan.simulated_cluster import SimulatedCluster
