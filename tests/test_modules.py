@@ -16,7 +16,6 @@ REASONS = {
     "client/reading/origins.py": "tests/client/reading/test_stored_run.py",
     "client/writing/producer_options.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
-    "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",
     "spark/plan/restart.py": "tests/spark/plan/test_stream_starts.py drives it",
     "spark/options/schemas.py": "tests/spark/options/test_values.py and test_sink.py: a table of both sides",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",

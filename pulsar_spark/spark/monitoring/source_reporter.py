@@ -1,21 +1,268 @@
-"""SourceReporter: makes the reports of one source in one run of a query."""
+"""SourceReporter: makes the reports of one source in one run of a query, and probes its backlog for them.
+
+:class:`EntrySampler`: brokers count entries, and an entry is a batch of any size. At most every ten seconds,
+the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. A query waits
+only for the first probe of its run, and for at most three seconds.
+
+:class:`OldestMessages`: at each trigger, the publish time of a partition's first unprocessed message:
+
+    known                                                          its time
+    it was probed at this position                                 PROBED, exact
+    all messages known at an earlier trigger are processed now     TRIGGER, not before that trigger
+    a message before it was the first unprocessed one              MESSAGE, not before that message
+    nothing                                                        UNKNOWN
+
+A time that may be more than a second too early is replaced by a probe, a few at each trigger: unknown times
+first, then the earliest times. Times of triggers are probed only if few partitions have them, because some of
+many partitions received a message soon after the trigger. So a query that keeps up probes little or nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple, Protocol
 
-from pulsar_spark.client import LostRange, PlanningClient, TopicEnd
+from pulsar_spark.client import EntryInfo, LostRange, PendingCalls, PlanningClient, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.monitoring.backlog_probes import EntrySampler, OldestMessages, Waiting
 from pulsar_spark.spark.monitoring.by_topic import updated
 from pulsar_spark.spark.monitoring.driver_files import new_planner_id
 from pulsar_spark.spark.monitoring.source_report import (
+    EntryMeans,
     Json,
     PartitionBacklog,
     SourceReport,
     partition_backlog,
 )
+
+_log = logging.getLogger(__name__)
+
+_EVERY = 10.0  # seconds between two probes
+_FIRST_PATIENCE = 3.0  # maximum seconds to wait for the first probe
+# A probe ends when its entries hold this many messages or bytes.
+_MAX_MESSAGES = 10_000
+_MAX_BYTES = 256 << 10
+# Number of recent probes in the mean, so that the mean follows changes of the producers.
+_SAMPLES = 8
+
+
+class _Sample:
+    """The entries of one probe, the messages that end in them, and their bytes."""
+
+    def __init__(self, entries: int, messages: int, size: int) -> None:
+        self.entries, self.messages, self.size = entries, messages, size
+
+
+class EntrySampler:
+    """Estimates the mean messages and bytes of the entries that a query will read.
+
+    Args:
+        client: client of the cluster.
+    """
+
+    def __init__(self, client: PlanningClient) -> None:
+        self._client = client
+        self._calls: PendingCalls[TopicName] = PendingCalls()
+        self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
+        self._next_at = 0.0
+
+    @property
+    def means(self) -> EntryMeans | None:
+        """Returns the means of the entries in recent probes; None before the first probe."""
+        entries = sum(each.entries for each in self._samples)
+        if entries == 0:
+            return None
+        messages = sum(each.messages for each in self._samples)
+        return EntryMeans(messages / entries, sum(each.size for each in self._samples) / entries)
+
+    def refresh(self, backlogs: Mapping[TopicName, tuple[MessageId, MessageId, int]]) -> None:
+        """Adds the results of probes, and starts another probe if it is due. Never raises.
+
+        Args:
+            backlogs: for each partition, the position up to which it is processed, its last message, and the
+                number of entries in between.
+        """
+        now = self._client.now()
+        calls: dict[TopicName, Callable[[], _Sample]] = {}
+        waiting = {topic: each for topic, each in backlogs.items() if each[2] > 0}
+        if waiting and now >= self._next_at:
+            self._next_at = now + _EVERY
+            topic = max(waiting, key=lambda each: waiting[each][2])
+            calls = {topic: partial(self._probe, topic, *waiting[topic][:2])}
+        self._take(self._calls.run({}, 0.0))
+        if calls:
+            self._take(self._calls.run(calls, 0.0 if self._samples else _FIRST_PATIENCE))
+
+    def _take(self, results: Mapping[TopicName, object]) -> None:
+        found = (each for each in results.values() if isinstance(each, _Sample))
+        self._samples.extend(each for each in found if each.entries)
+
+    def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Sample:
+        found = first_entries(self._client, topic, position, last, _MAX_MESSAGES, _MAX_BYTES)
+        messages = sum(0 if each.chunk else each.messages for each in found)
+        return _Sample(len(found), messages, sum(each.size for each in found))
+
+
+def first_entries(
+    client: PlanningClient, topic: TopicName, position: MessageId, last: MessageId, messages: int, size: int
+) -> list[EntryInfo]:
+    """Probes the first entries in ``(position, last]``, until they hold this many messages or bytes.
+
+    Returns no entries if that fails, because a missing figure must not end the query.
+    """
+    try:
+        reader = client.probe_entries(topic, position.last_whole_entry)
+        try:
+            return reader.read(messages, size, last)
+        finally:
+            reader.close()
+    except Exception as error:  # noqa: BLE001 - see above
+        _log.debug("the entries of a backlog of %s could not be probed: %s", topic, error)
+        return []
+
+
+_TOLERANCE_MS = 1000  # milliseconds that a time may be too early without a probe
+_MAX_PROBES = 8  # probes at each trigger
+_PATIENCE = 0.5  # seconds to wait for these probes
+
+
+class Waiting(NamedTuple):
+    """The state of a partition at a trigger.
+
+    Attributes:
+        position: position up to which it is processed.
+        last: its last message; ``MessageId.EARLIEST`` if there is none.
+    """
+
+    position: MessageId
+    last: MessageId
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether messages are unprocessed."""
+        return self.position < self.last
+
+
+class _Since(Enum):
+    """Kind of a time; see the table at the top."""
+
+    PROBED = auto()
+    TRIGGER = auto()
+    MESSAGE = auto()
+    UNKNOWN = auto()
+
+
+class _Probe(NamedTuple):
+    """Result of a probe: publish time of the message after ``position``; None: the probe failed."""
+
+    position: MessageId
+    time_ms: int | None
+
+
+@dataclass(slots=True)
+class _Known:
+    """State and publish time of a partition at its last trigger.
+
+    Attributes:
+        seen: state of the partition.
+        time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
+            1970; 0 if it is unknown.
+        since: kind of that time.
+    """
+
+    seen: Waiting
+    time_ms: int = 0
+    since: _Since = _Since.UNKNOWN
+
+    def after(self, seen: Waiting, before_ms: int) -> _Known:
+        """Returns the state and time at a later trigger; the trigger before it was at ``before_ms``."""
+        if seen.position == self.seen.position and self.seen.has_backlog:
+            return _Known(seen, self.time_ms, self.since)
+        if seen.position >= self.seen.last:
+            return _Known(seen, before_ms, _Since.TRIGGER)
+        return _Known(seen, self.time_ms, _Since.MESSAGE if self.time_ms else _Since.UNKNOWN)
+
+
+class OldestMessages:
+    """Tracks the publish time of each partition's first unprocessed message, for one query.
+
+    Args:
+        client: client of the cluster.
+    """
+
+    def __init__(self, client: PlanningClient) -> None:
+        self._client = client
+        self._calls: PendingCalls[TopicName] = PendingCalls()
+        self._pauses = self._calls.pauses
+        self._known: dict[TopicName, _Known] = {}
+        self._triggered_ms = 0
+
+    def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:
+        """Updates the partitions at a trigger, and probes some with inexact times; never raises.
+
+        Args:
+            partitions: partitions of the query; unchanged ones may be left out if they have no backlog.
+            now_ms: time of the trigger, in ms since 1970.
+        """
+        known, before_ms, self._triggered_ms = self._known, self._triggered_ms, now_ms
+        for topic, seen in partitions.items():
+            known[topic] = known[topic].after(seen, before_ms) if topic in known else _Known(seen)
+        due = self._due({topic: known[topic] for topic in partitions}, now_ms)
+        calls = {topic: partial(self._probe, topic, *known[topic].seen) for topic in due}
+        for topic, found in self._calls.run(calls, _PATIENCE).items():
+            if isinstance(found, _Probe):
+                self._take(topic, found, now_ms)
+
+    def time_ms(self, topic: TopicName) -> int | None:
+        """Returns the publish time of a partition's first unprocessed message, in ms since 1970.
+
+        None if there is no such message, or its time is unknown. The time is exact, or at most a second too
+        early. If many partitions have a backlog, it may be too early by the time since the last trigger.
+        """
+        known = self._known.get(topic)
+        return None if known is None or not known.seen.has_backlog else known.time_ms or None
+
+    def forget(self, topics: Iterable[TopicName]) -> None:
+        """Drops partitions that the query does not read any more."""
+        for topic in topics:
+            self._known.pop(topic, None)
+
+    def _due(self, partitions: Mapping[TopicName, _Known], now_ms: int) -> list[TopicName]:
+        """Returns the partitions to probe at this trigger."""
+        busy, now = self._calls.busy, self._client.now()
+        late = {
+            topic: known
+            for topic, known in partitions.items()
+            if known.seen.has_backlog
+            and known.since is not _Since.PROBED
+            and now_ms - known.time_ms > _TOLERANCE_MS
+            and topic not in busy
+            and self._pauses.is_over(topic, now)
+        }
+        if len(late) > _MAX_PROBES:
+            late = {topic: known for topic, known in late.items() if known.since is not _Since.TRIGGER}
+        return sorted(late, key=lambda topic: late[topic].time_ms)[:_MAX_PROBES]
+
+    def _take(self, topic: TopicName, found: _Probe, now_ms: int) -> None:
+        if found.time_ms is None:
+            self._pauses.failed(topic, self._client.now())
+            return
+        self._pauses.succeeded(topic)
+        known = self._known.get(topic)
+        if known is None or known.seen.position != found.position:
+            return
+        # Producers choose the time, but a message is not older than processed messages, nor from the future.
+        known.time_ms = min(max(found.time_ms, known.time_ms), now_ms)
+        known.since = _Since.PROBED
+
+    def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Probe:
+        found = first_entries(self._client, topic, position, last, 1, 1)
+        first = next((each for each in found if not each.corrupt), None)
+        return _Probe(position, None if first is None else first.publish_time)
 
 
 class PlannedPartition(Protocol):

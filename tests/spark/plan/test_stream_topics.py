@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.client import Kind, TopicEnd
 from pulsar_spark.errors import DataLossError, TopicNotFoundError
-from pulsar_spark.spark.monitoring import backlog_probes
+from pulsar_spark.spark.monitoring import source_reporter
 from pulsar_spark.spark.plan import ends, micro_batch
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import P0, P1, KeptOffsets, SimulatedSpark, T, U, reading, rows_of
@@ -236,7 +236,7 @@ def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monk
 def slow_scan(cluster, several, monkeypatch):
     """A query whose probes of the topic u have no answer until the event is set; both topics have rows."""
     monkeypatch.setattr(micro_batch, "PROMPT", 0.0)
-    monkeypatch.setattr(backlog_probes, "_FIRST_PATIENCE", 0.0)
+    monkeypatch.setattr(source_reporter, "_FIRST_PATIENCE", 0.0)
     for name in "tu":
         cluster.create(name)[0].produce(2)
     spark, answered, real = several(maxMessagesPerTrigger="8"), threading.Event(), cluster.probe_entries
