@@ -20,7 +20,6 @@ REASONS = {
     "spark/options/schemas.py": "tests/spark/options/test_values.py and test_sink.py: a table of both sides",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",
     "unparsable.py": "values only",
-    "wire/columns/message_columns.py": "a step of decoding: tests/wire/columns/test_batches.py",
     "wire/fields/field_walk.py": "a step of decoding: tests/wire/fields/test_batch_walk.py",
     "wire/pulsar_pb2.py": "generated: tests/test_generated.py",
     "values/encode/pieces.py": "a step of encoding: tests/values/avro/test_avro_write.py",

@@ -1,9 +1,8 @@
 """A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
 
-:mod:`batch_walk` finds the fields of messages (the layout is drawn in :mod:`field_spans`),
-:mod:`message_columns` makes columns from the fields, and :mod:`encode_columns` fields from columns. Other
-modules decide which messages form a batch, and handle its metadata and compression. No Python object is made
-per message in either direction.
+:mod:`batch_walk` finds the fields of messages (the layout is drawn in :mod:`field_spans`), and
+:mod:`message_columns` converts fields to columns and back. Other modules decide which messages form a batch,
+and handle its metadata and compression. No Python object is made per message in either direction.
 """
 
 from __future__ import annotations
@@ -28,9 +27,16 @@ from pulsar_spark.arrow.join import (
 )
 from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
 from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
-from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns, flag
+from pulsar_spark.wire.columns.message_columns import (
+    DecodedColumns,
+    MessageColumns,
+    flag,
+    flag_field,
+    number_field,
+    properties_field,
+    size_field,
+)
 from pulsar_spark.wire.fields import field_spans as fs
 from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
 

@@ -1,6 +1,7 @@
-"""Many messages as Arrow arrays: MessageColumns, which writers accept, and DecodedColumns.
+"""Many messages as Arrow arrays, and protobuf fields as columns, in batches and unbatched.
 
-Decoding has rules for nulls, and copies the bytes once for each column, when it is first requested.
+Writers accept MessageColumns, whose columns the functions below encode as fields. Reading makes
+DecodedColumns, with rules for nulls; the bytes of a column are copied once, when it is first requested.
 """
 
 from __future__ import annotations
@@ -12,7 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
+from pulsar_spark.arrow.join import (
+    EncodedField,
+    binary_of,
+    by_class,
+    bytes_field,
+    join,
+    one_field,
+    to_mask,
+    total_sizes,
+    varints,
+)
 from pulsar_spark.arrow.spans import gather
+from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.columns import keys_and_texts
 from pulsar_spark.wire.fields.field_spans import AlikeHeaders, Fields, Numbers
 
@@ -201,3 +214,47 @@ def _alike_properties(headers: AlikeHeaders) -> pa.MapArray:
     names = keys_and_texts.to_strings(headers.property_names())
     values = keys_and_texts.to_strings(headers.property_values())
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField]:
+    """Encodes a varint field, negative numbers as their two's complement; null rows lack the field."""
+    if numbers is None or numbers.null_count == len(numbers):
+        return []
+    has = None if numbers.null_count == 0 else to_mask(numbers.is_valid())
+    return [one_field(varints(tag, numbers.fill_null(0).to_numpy(), has))]
+
+
+def size_field(tag: bytes, sizes: Ints) -> EncodedField:
+    """Encodes a varint field that every row has, efficient for repeated numbers."""
+    return by_class(sizes, lambda different: varints(tag, different, None))
+
+
+def flag_field(tag: bytes, is_set: Flags | None) -> list[EncodedField]:
+    """Encodes a bool field, which only rows set to true have."""
+    if is_set is None or not is_set.any():
+        return []
+    table = pa.array([b"", tag + b"\x01"], pa.binary())
+    return [one_field(table.take(pa.array(is_set.astype(np.int8))))]
+
+
+def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[EncodedField]:
+    """Encodes a repeated KeyValue field.
+
+    Raises:
+        OptionError: a map, name or value is null.
+    """
+    if properties is None or len(properties) == 0:
+        return []
+    offsets = properties.offsets.to_numpy()
+    count = int(offsets[-1] - offsets[0])
+    names = properties.keys.slice(offsets[0], count).cast(pa.binary())
+    values = properties.items.slice(offsets[0], count).cast(pa.binary())
+    if properties.null_count or names.null_count or values.null_count:
+        raise OptionError(
+            "a property of a message is null", advice="Leave out properties whose value is null"
+        )
+    inner = [*bytes_field(b"\x0a", names), *bytes_field(b"\x12", values)]
+    sizes = total_sizes(inner, count)
+    joined = join([size_field(tag, sizes), *inner], count)
+    starts = joined.offsets[offsets - offsets[0]]
+    return [EncodedField(binary_of(joined.buffer, starts), np.diff(starts))]

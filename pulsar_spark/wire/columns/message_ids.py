@@ -19,7 +19,7 @@ from pulsar_spark.arrow.join import binary_of, join, shared_field
 from pulsar_spark.ids import MessageId
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.encode_columns import number_field
+from pulsar_spark.wire.columns.message_columns import number_field
 from pulsar_spark.wire.wire_values import varint
 
 _Bytes = npt.NDArray[np.uint8]

@@ -15,9 +15,15 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_nulls
 from pulsar_spark.arrow.join import bytes_field, join, lengths
 from pulsar_spark.arrow.spans import gather, joined_buffer
-from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field
 from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
-from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns, flag
+from pulsar_spark.wire.columns.message_columns import (
+    DecodedColumns,
+    MessageColumns,
+    flag,
+    flag_field,
+    number_field,
+    properties_field,
+)
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
 

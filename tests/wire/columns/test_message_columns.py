@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow.join import big_endian, bytes_field
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
+from pulsar_spark.wire.columns.message_columns import flag_field, number_field, properties_field, size_field
 from tests.arrow.test_join import items_of
 
 
