@@ -96,7 +96,7 @@ BACK_DOORS = {
     },
 }
 # Modules that import within functions, since few processes need what they import.
-LATE = ("pulsar_spark.cli.options", "pulsar_spark.values.formats", "pulsar_spark.spark.data_source")
+LATE = ("pulsar_spark.cli.explain", "pulsar_spark.values.formats", "pulsar_spark.spark.data_source")
 
 
 def layer_of(module):

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pulsar_spark.cli import admin, explain, messages, options, package, subscriptions
+from pulsar_spark.cli import admin, explain, messages, package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.version import VERSION
 from pulsar_spark_broker import command as broker
@@ -19,9 +19,8 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(metavar="COMMAND", required=True)
     admin.add_command(commands)
     broker.add_command(commands)
-    explain.add_command(commands)
+    explain.add_commands(commands)
     messages.add_commands(commands)
-    options.add_command(commands)
     package.add_command(commands)
     subscriptions.add_command(commands)
     return made
