@@ -88,10 +88,10 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a tree; a type at two nodes remains one object.
+    """Converts a schema's types to the types of its JSON; a type at two nodes remains one object.
 
     Args:
-        has_classes: True if times are of Java's classes.
+        has_classes: True if Java's client made the schema, so that times are written by Java's classes.
     """
 
     def __init__(self, *, has_classes: bool) -> None:

@@ -232,7 +232,7 @@ class _KeyValueDecoder:
         else:
             halves = _split_inline(values, keys)
         columns, is_bad = self._columns(halves, work)
-        if self.is_separated:  # only good rows, so that most rows are decoded once
+        if self.is_separated:  # after decoding, so that only good rows are checked
             is_bad |= self._are_inline(values, keys, ~is_bad, work)
         is_null |= is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None

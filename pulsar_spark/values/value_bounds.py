@@ -192,7 +192,7 @@ class ValueWork:
         self._refused: Flags = np.zeros(len(self._own), np.bool_)
 
     def part(self, rows: Ints | slice) -> ValueWork:
-        """Returns the work of some of the values, with shared budgets."""
+        """Returns the remaining work of some of the values; both objects share the budgets."""
         made = copy(self)
         if self.is_limited:
             made._rows = self._rows[rows]

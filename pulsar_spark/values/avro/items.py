@@ -24,9 +24,9 @@ from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, read_
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
 from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, item_cost, item_work, lists
 
-# Up to this number of rows, finding items one by one is faster than a wave of items without arrays.
+# Up to this number of rows, items without arrays are found faster one by one than in waves.
 FEW_ROWS = 64
-# Up to this number of rows, blocks one by one are faster than in waves, if no item must be found.
+# Up to this number of rows, blocks are found faster one by one than in waves, if items need no search.
 _FEW_KNOWN = 12
 # Maximum items, bytes and blocks of one call, which bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
@@ -223,10 +223,10 @@ class ItemsFinder:
     def _blocks_of_one(
         self, payloads: AvroPayloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
     ) -> tuple[int, int | None]:
-        """Finds blocks of one array, as many as are read together.
+        """Finds blocks of one array, at most as many as are read at once.
 
         Returns:
-            The position after the blocks; and that position again if more blocks may follow.
+            The position after the blocks; and the same position if more blocks may follow, otherwise None.
         """
         value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
         end = value.end
@@ -278,7 +278,7 @@ class _Blocks:
 
     @property
     def are_many(self) -> bool:
-        """Whether the blocks can be read now; blocks of waves cannot, because all blocks are sorted first."""
+        """Whether enough blocks are found to be read now; with waves, all blocks must be sorted first."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
@@ -301,7 +301,7 @@ class _Blocks:
             if ends is None:
                 yield at[block] + index * (width or 0), owner[block]
             else:
-                # The byte before an item ends the item before it, or the number of items.
+                # The byte before an item is the last byte of the item before it, or of the block's count.
                 yield ends.places(at[block] + index - 1) + 1, owner[block]
 
 
@@ -318,7 +318,7 @@ class _Rest:
         self.owners = array("i")
 
     def add(self, owner: int) -> None:
-        """Sets the array of the items that were found since the last call."""
+        """Records that the items found since the last call belong to the array ``owner``."""
         self.owners.extend(repeat(owner, len(self.starts) - len(self.owners)))
         if len(self.starts) >= ITEMS_AT_ONCE:
             self.take_all()

@@ -330,7 +330,7 @@ def _short(name: str) -> str:
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
     if reader.kind != writer.kind:
-        # Avro ignores the logical type decimal, so digits would become text, or text would become digits.
+        # Avro ignores logical types, and would read a decimal's bytes as text, or text as a decimal's bytes.
         is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
         if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
             raise _mismatch(writer, reader, path)

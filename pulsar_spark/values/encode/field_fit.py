@@ -80,10 +80,10 @@ class ColumnFit:
         path: path of the field: names joined by dots, ``[]`` for items, ``{}`` for values of a map; empty for
             the root.
         avro: type of the written values; a union only if each member has a column.
-        branch: index of ``avro`` in the field's union; None: the field is not a union.
+        branch: index of ``avro`` among the branches of the field's union; None: the field is not a union.
         null: index of null in the field's union; None: the field has no null.
-        parts: fits of a record's fields (None: no column), of a union's columns, or of the items of an array
-            or map.
+        parts: fit of each field of a record (None: no column has the field), of each column of a union, or of
+            the items of an array or map.
         columns: index in the struct for each part that is not None.
     """
 

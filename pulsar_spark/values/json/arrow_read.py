@@ -26,7 +26,7 @@ from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRec
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that may follow a number
-_PARTS: Final = 8  # number of parts of lines that PyArrow does not read
+_PARTS: Final = 8  # parts into which lines are cut if PyArrow does not read them
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
 # Maximum values of a call, with nulls, because PyArrow uses about ten more bytes for a value than its column.
@@ -67,7 +67,8 @@ class ArrowReader:
 
     Args:
         tree: tree of the values.
-        fewest_of_part: minimum rows of a part that is read again after a failure.
+        fewest_of_part: minimum rows of a part that PyArrow reads again after it has failed to read the whole;
+            smaller parts are left.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:

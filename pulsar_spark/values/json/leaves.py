@@ -322,7 +322,7 @@ _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 
 
 class LeftError(Exception):
-    """Some values need the other reader."""
+    """Some values must be left to the other reader, ``objects``."""
 
 
 def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
@@ -333,7 +333,7 @@ def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
         return pa.float64()
     if leaf.kind in TIMES:
         return TIMES[leaf.kind]
-    # Decimals are left, because PyArrow accepts texts that are not numbers in JSON.
+    # PyArrow must not read decimals, because it accepts texts that are not numbers in JSON.
     return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
 
 
@@ -380,7 +380,7 @@ def _timestamp_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts dates, and timestamps with seconds, and with Z if the type has a zone; leaves the year 0."""
+    """Converts dates, and timestamps with seconds, and with Z if the type has a zone; not the year 0."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None
@@ -408,7 +408,7 @@ def _bytes_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
     """Converts texts of JSON's numbers, at least one, to decimals; raises as ``column_of``.
 
-    Leaves exponents, and more digits than any decimal has, because Arrow does not check the size of numbers.
+    Exponents, and more digits than any decimal has, raise LeftError: Arrow does not check sizes of numbers.
     """
     data = texts.buffers()[2].to_pybytes()
     leave_unless(b"e" not in data and b"E" not in data)
@@ -419,7 +419,7 @@ def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
 
 
 def _instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
-    """Converts texts of seconds with a point, as ``decimal_column``; leaves times before 1970."""
+    """Converts texts of seconds with a point, as ``decimal_column``; LeftError before 1970."""
     nanos = decimal_column(_NANOS, texts)
     words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low, high
     if nanos.null_count:

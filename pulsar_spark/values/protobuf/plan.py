@@ -91,7 +91,7 @@ class ProtobufPlan:
     json: JsonReader = field(default_factory=JsonReader)
     json_messages: dict[str, DescriptorProto] = field(default_factory=dict)
     file: FileDescriptorProto = field(default_factory=lambda: FileDescriptorProto(name="f", syntax="proto2"))
-    enums: dict[str, str] = field(default_factory=dict)  # names in the file, by full name
+    enums: dict[str, str] = field(default_factory=dict)  # names of enums in ``file``, by full name
     fields: int = 0
     unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ class ProtobufPlan:
             UnsupportedError: a message has more fields than Protobuf's runtime accepts.
         """
         for message in self.file.message_type:
-            if not message.field:  # upb accepts fields of number 0 in such a message
+            if not message.field:  # without a field, upb would accept fields of number 0
                 _add(message, 1, _F.TYPE_INT32, _OPTIONAL)
         rows = self.file.message_type.add(name="Rows")
         _add(rows, 1, _F.TYPE_MESSAGE, _REPEATED, ".M0")

@@ -38,7 +38,7 @@ class JsonField(NamedTuple):
 
 @dataclass(slots=True)
 class JsonReader:
-    """Reads messages as JSON; ``fields``: fields of all such messages by full name, as in ``M0.f1``."""
+    """Reads messages as JSON; ``fields``: their fields by full name in the plan's file, as in ``M0.f1``."""
 
     fields: dict[str, JsonField] = field(default_factory=dict)
     type: ClassVar = pa.string()
@@ -76,7 +76,7 @@ class JsonReader:
     def _object(self, message: Any) -> dict[str, object]:
         found: dict[str, object] = {}
         for descriptor, value in message.ListFields():
-            own = self.fields.get(descriptor.full_name)  # None: see ``plan.parser``
+            own = self.fields.get(descriptor.full_name)  # None: added by ``plan.parser``
             if own is None or (own.is_null_if_zero and not value and str(value) != "-0.0"):
                 continue
             if own.entries is not None:

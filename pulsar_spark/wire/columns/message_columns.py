@@ -147,7 +147,7 @@ class DecodedColumns:
         return _signed(self._fields, self._numbers.sequence_id, self._held)
 
     def rows(self, rows: Ints) -> DecodedColumns:
-        """Returns the messages at the given ascending indexes; their values must be in ``body``."""
+        """Returns the messages at ascending indexes; call it only if ``value`` was not an argument."""
         held = rows if self._held is None else self._held[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, held)
 

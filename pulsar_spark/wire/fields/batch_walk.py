@@ -34,9 +34,9 @@ _FEW = 24  # messages; for fewer, a scan costs less than numpy's calls
 _LONG = 2048  # bytes per message; for longer messages, steps are faster than a search
 _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
-_MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
+_MAX_TEXTS = 4  # maximum texts before ``payload_size``: a key, and properties
 _LEAST_APART = 8  # average bytes between candidate starts; each check costs a hundred bytes
-_MAX_INSIDE = 4  # false starts of messages inside of a value
+_MAX_INSIDE = 4  # maximum rounds in which starts inside of values are left out
 _MAX_ZEROS = 8  # zero words per message; checking more of these takes longer than steps
 
 _LAYOUT = Layout(
