@@ -86,10 +86,10 @@ def parts_by_size(
 
 
 def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
-    """Joins columns of some rows each, in the order of the rows.
+    """Joins columns, each of which has some of the rows, to one column in the order of the rows.
 
-    Fields of structs are joined one after the other, and their parts are freed. So if the caller keeps no
-    part, not all values are in memory twice.
+    Fields of structs are joined one after the other, and their parts are freed then. So if the caller keeps
+    no part, only one field's values are in memory twice.
 
     Args:
         parts: columns of one type, at least one; the list is empty afterwards.

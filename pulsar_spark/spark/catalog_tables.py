@@ -45,7 +45,7 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
         )
     if not given:
         return None
-    if "path" in options:  # without a prefix; the parser of the options refuses it
+    if "path" in options:  # has no prefix; it is kept, so that the parser of options refuses it
         given["path"] = options["path"]
     for option in (*CONNECTION, *SOURCE, *SINK):
         text = next((text for name, text in given.items() if name.lower() == option.name.lower()), "")

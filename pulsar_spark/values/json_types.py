@@ -99,7 +99,7 @@ class _Forms:
         self._known: dict[int, AvroType] = {}  # by id of the original type
 
     def of(self, avro: AvroType) -> AvroType:
-        """Returns the type of JSON's values."""
+        """Returns the type that values have in JSON."""
         found = self._known.get(id(avro))
         if found is None:
             found = self._known[id(avro)] = self._new(avro)

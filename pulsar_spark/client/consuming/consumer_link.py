@@ -196,7 +196,7 @@ class ConsumerLink:
         if session is not None:
             session.send(build(self._id))
 
-    # ---- other subscriptions
+    # ---- opening again, and closing
 
     def moved(self, start: MessageId | None = None) -> None:
         """Subscribes again before the next request, because the subscription has another position.
@@ -303,7 +303,7 @@ class ConsumerLink:
         )
 
     def _release(self, deadline: Deadline) -> None:
-        """Closes the consumer; if the connection is alive, the broker may not know that it is lost."""
+        """Closes the consumer at the broker, which on a live connection may not know that it is lost."""
         answer = self.begin_close()
         if answer is not None:
             try:

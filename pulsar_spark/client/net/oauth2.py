@@ -116,7 +116,7 @@ class ClientCredentials:
             )
         except HttpError as error:
             cause = error.cause
-            # Other texts of causes may repeat the request, which has the secret.
+            # Only these parts of a cause are shown, because its text may repeat the request with the secret.
             reason = str(error) if cause is None else getattr(cause, "strerror", None) or type(cause).__name__
             raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
         if status >= 300:

@@ -181,7 +181,7 @@ class _Decoder:
         self._leave_out_corrupt = leave_out_corrupt
 
     def unread(self, groups: Iterable[Entries], copies: Sequence[CopyRange]) -> Iterator[Entries]:
-        """Yields the entries without unwanted copies; records which rows of other copies count."""
+        """Yields the entries without unwanted copies; records which rows of the other copies are wanted."""
         for entries in groups:
             first, times = 0, entries.publish_time.astype(np.uint64)
             for row in np.flatnonzero(entries.copied).tolist():

@@ -28,8 +28,8 @@ from pulsar_spark.protocol.segments import TopicLayout
 
 # Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which a stream treats the rest of a segment as invisible, because it asks
-# again later. A batch read, which ends there, waits for an operation timeout.
+# Seconds without an entry after which a stream takes the rest of a segment for invisible. A stream looks
+# again later; a batch read ends there, so it waits for an operation timeout.
 _SILENCE = 1.0
 
 

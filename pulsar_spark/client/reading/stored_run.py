@@ -121,9 +121,9 @@ def read_stored_run(
 ) -> StoredRun:
     """Searches for the stored messages of a micro-batch, and begins to read them.
 
-    The search ends one operation timeout after the last entry of the micro-batch. The tasks of a process
-    share the entries that they find. ``window_bytes``: maximum bytes in flight; about as many are decoded at
-    a time.
+    The search ends when it has found no entry of the micro-batch for one operation timeout. The tasks of a
+    process share the entries that they find. ``window_bytes``: maximum bytes in flight; about as many are
+    decoded at a time.
 
     Raises:
         PulsarError: the topic cannot be read. A missing permission, a missing key and a slow search are not

@@ -303,7 +303,7 @@ class TypedValueReader:
             if unknown:
                 self._writers.update(self._versions_of(self._topic, unknown))
                 if self._own is not None and self._pinned in unknown:
-                    self._writers.setdefault(self._pinned, self._own)  # deleted after the start
+                    self._writers.setdefault(self._pinned, self._own)  # it was deleted after the start
             for version in new:
                 writer = self._writers.get(version)
                 is_newer = version > self._pinned or (version == self._pinned and writer != self._own)

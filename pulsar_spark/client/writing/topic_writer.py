@@ -179,7 +179,7 @@ class TopicWriter(Closing):
                 producer.send_open_batch()
             for producer in self._producers.values():
                 if isinstance(producer, DedupProducer):
-                    producer.release()  # released for all producers before waiting for a last receipt
+                    producer.release()  # of all producers, before ``flush`` waits for receipts
             for producer in self._producers.values():
                 producer.flush()
         self._interceptors.acknowledge()

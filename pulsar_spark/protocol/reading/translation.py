@@ -160,7 +160,7 @@ class _End(NamedTuple):
 
 
 class _Selected:
-    """The selected entries of a partition, for searches, which read each part of the partition once."""
+    """The entries of a partition that fit; remembers probed entries, so that no part is read twice."""
 
     def __init__(self, read: Read, fits: Callable[[StoredEntry], bool], last: MessageId) -> None:
         self._read = read

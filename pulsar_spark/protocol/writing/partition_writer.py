@@ -314,7 +314,7 @@ class PartitionWriter:
         return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
-        """Fails with ``error``, because registering failed finally or until the send timeout."""
+        """Fails with ``error`` if it is final; otherwise because the send timeout is over."""
         if self._failure is None and not self._is_closed:
             is_final = not error.is_passing
             self._failure = error.located(self._topic) if is_final else self.window.timed_out(error.what)

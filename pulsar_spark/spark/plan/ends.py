@@ -198,7 +198,7 @@ class EndTracker:
                 partition.close_tail()
             elif tail.reached <= known:
                 self._is_followed(partition, now, count)
-            # Otherwise the tail would process entries after the answer. The next request is due soon.
+            # Otherwise the tail has entries that the broker's answer lacks; the next request is due soon.
         without = [each for each in partitions if each.tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([each for each in without if each.schedule.is_idle(now)], count)

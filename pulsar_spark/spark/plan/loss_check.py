@@ -194,7 +194,7 @@ class LossCheck:
                 subscription.remove(topic)
             raise
         if found.verdict is LossVerdict.MOVED and not self.has_moved:
-            # A new cluster numbers its ledgers like the old cluster.
+            # A new cluster also numbers its ledgers from the lowest on, so its positions look like old ones.
             unless = f", unless the cluster is a new one: messages up to {position} are not read"
             _log.warning("%s: %s; nothing is lost%s", topic, found.why, unless if found.was_removed else "")
         if found.verdict is LossVerdict.RECREATED:

@@ -131,7 +131,7 @@ class Offsets:
 
 
 class OffsetCache:
-    """Cache of offsets and their dicts, rebuilt only for moved positions, because they are passed often.
+    """Cache of offsets and their dicts, which Spark passes often; rebuilds only what has moved.
 
     A dict from Spark that equals one of the last two is only compared, not parsed.
     """

@@ -32,7 +32,7 @@ _MAX_RANGES = 64
 _MESSAGES_PER_ENTRY = 1000
 
 
-# Maximum failed counts, because of rollovers or a topic that grows too fast; then a border is inexact.
+# Maximum counts that fail because of a rollover or a topic that grows too fast; then a border is inexact.
 _MAX_FAILURES = 20
 
 
@@ -309,7 +309,7 @@ def _size(each: Range) -> int:
 
 
 def _fill(places: Sequence[int], sizes: Sequence[int], share: int, wanted: int) -> list[list[int]]:
-    """Combines consecutive places into lists, at least ``wanted`` lists if there are enough places."""
+    """Combines consecutive indexes of ranges into tasks, at least ``wanted`` if there are enough."""
     filled: list[list[int]] = []
     entries = 0
     for number, place in enumerate(places):

@@ -129,8 +129,8 @@ def before_time(
 ) -> MessageId:
     """Returns the position in ``[begin, last]`` before the first message published at or after ``time``.
 
-    With ``looks_back``, if a stored message up to ``begin`` is in time, all messages after ``begin`` are
-    read, even with earlier times from other clocks or clusters. Returns ``last`` if all messages are older.
+    Returns ``last`` if all messages are older. With ``looks_back``, returns ``begin`` if a stored message up
+    to ``begin`` is in time: later messages may have earlier times, from other clocks or clusters.
     """
     if begin >= last:
         return last

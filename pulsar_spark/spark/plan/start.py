@@ -125,7 +125,7 @@ def start_query(
 def start_before(
     started: QueryStart, ends: Mapping[TopicName, MessageId], options: SourceOptions
 ) -> dict[TopicName, MessageId]:
-    """Returns the start positions, none after the first batch's end, which would skip messages.
+    """Returns the start positions; those after the first batch's end become that end, to skip no message.
 
     Raises:
         OptionError: the user gave a message id after that end.

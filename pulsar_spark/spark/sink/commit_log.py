@@ -224,9 +224,9 @@ class CommitLog(Closing):
         self._records.flush()
 
     def await_all(self) -> None:
-        """Reads all records up to now that are not aborted, and waits for open transactions that hide some.
+        """Reads all records up to now that are not aborted; waits while open transactions hide some.
 
-        If all transactions with a marker have ended, every marker that can become visible is visible then.
+        If all transactions with a marker have ended, each marker is then visible or was aborted.
         """
         self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 

@@ -246,7 +246,8 @@ def _recursive(step: RecursiveStep) -> Walker:
     """Checks a recursive record with a list as stack, because records may nest deeper than Python's stack."""
 
     def walk(value: AvroValue, position: int) -> int:
-        # The types around the position, and the number of checked fields, or of remaining items in the block.
+        # The types around the position. With a record: the number of its checked fields; with an array or
+        # map: the number of remaining items in the block.
         open_types: list[tuple[AvroType, int]] = [(step.avro, 0)]
         most = _MAX_OPEN + _WORK_PER_BYTE * (value.end - position)
         while open_types:

@@ -109,7 +109,7 @@ class AvroPayloads:
 
     @property
     def varint_ends(self) -> VarintEnds:
-        """Returns the bytes that may end a varint, which the first call finds."""
+        """Returns the positions of bytes that may end a varint; the first call finds them."""
         if self._varint_ends is None:
             self._varint_ends = VarintEnds(self.bytes)
         return self._varint_ends

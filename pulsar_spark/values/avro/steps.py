@@ -253,7 +253,7 @@ def fixed_width(step: Step) -> int | None:
 
 
 def is_unchecked(step: Step) -> bool:
-    """Whether any ``fixed_width`` bytes are a value."""
+    """Whether any bytes of the step's ``fixed_width`` are a valid value."""
     if isinstance(step, RecordStep | MemberStep):
         return all(map(is_unchecked, parts_of(step)))
     if isinstance(step, BytesStep):

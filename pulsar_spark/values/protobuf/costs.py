@@ -46,7 +46,7 @@ COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and 
 MESSAGE_WORK = 1.6
 _FIELD_WORK = 0.45
 _PACKED_WORK = 0.125
-PAID_WORK = 0.2  # units of work that each byte allows; ordinary messages have ten and more bytes
+PAID_WORK = 0.2  # units of work that each byte allows, because ordinary messages have ten or more bytes
 _MAX_DEPTH = 100  # maximum depth of messages in the runtime
 _NOT_LAST = bytes(range(128, 256))  # the bytes that may precede a varint's last byte
 
@@ -187,7 +187,7 @@ def _all_fields(fields: CountedFields) -> Iterator[tuple[int, CountedField]]:
 
 
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
-    """Uses the room of a payload and all its items, until none is left or the payload is malformed.
+    """Subtracts a payload and all its items from ``room``, until no room is left or the payload is malformed.
 
     Fields on the wire and their items also count as work.
     """
