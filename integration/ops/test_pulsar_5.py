@@ -192,6 +192,34 @@ def test_what_cannot_be_done_with_a_scalable_topic_says_so(pulsar, scalable, che
         pulsar.write(pulsar.rows([("x",)], "value string"), str(scalable.name))
 
 
+def test_a_removed_subscription_is_registered_again_by_the_running_query(
+    pulsar, line_5, scalable, checkpoint
+):
+    """Its cursors on segments are no registration, though the broker lists them."""
+    collector, admin = Collector(), ServiceAdmin(line_5.admin_url)
+    query = start(pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url}), collector, checkpoint)
+
+    def registered():
+        return [
+            name for name, each in admin.scalable_subscriptions(scalable.name).items() if each == "STREAM"
+        ]
+
+    try:
+        scalable.write(KEYS[0])
+        await_rows(query, lambda: collector.rows)
+        (name,) = registered()
+        admin.release_scalable(scalable.name, name)
+        scalable.write(KEYS[0])
+        await_rows(query, lambda: len(collector.rows) == 2)
+        scalable.split(scalable.active[0])
+        wait_until(lambda: registered() == [name])
+        scalable.write(KEYS[0])
+        await_rows(query, lambda: len(collector.rows) == 3)
+    finally:
+        query.stop()
+    assert_complete(collector.rows, scalable.counts)
+
+
 def test_a_pattern_names_the_scalable_topics_that_it_does_not_match(line_5, scalable, caplog):
     pattern = {"topicsPattern": re.escape(scalable.name.local), "admin.url": line_5.admin_url}
     options = parse_source({"service.url": line_5.service_url} | pattern, Mode.STREAM)

@@ -187,7 +187,9 @@ def test_a_topic_that_is_to_be_created_exists(admin, run):
 def test_a_subscription_that_is_not_there(admin, run, capsys):
     for names, said in ((["its", "mine"], "It has 'its', 'mine'"), ([], "It has no subscriptions")):
         admin.topics[TOPIC] = {name: FakeSubscription() for name in names}
-        admin.others["GET", f"{AT_SCALABLE}/stats"] = {"subscriptions": dict.fromkeys(names)}
+        subscriptions = {name: {"type": "STREAM"} for name in names}
+        admin.others["GET", f"{AT_SCALABLE}/stats"] = {"subscriptions": subscriptions}
+        admin.others["GET", AT_SCALABLE] = TWO_SEGMENTS
         for topic in ("t", SCALABLE):
             with pytest.raises(SystemExit):
                 run("unsubscribe", topic, "other")
@@ -198,7 +200,7 @@ def test_a_subscription_that_is_not_there(admin, run, capsys):
 
 
 def test_scalable_topics(admin, run, capsys):
-    stats = {"subscriptions": {"mine": {}}}
+    stats = {"subscriptions": {"mine": {"type": "STREAM"}}}
     admin.others["GET", f"{AT_SCALABLE}/stats"] = stats
     admin.others["GET", AT_SCALABLE] = TWO_SEGMENTS
     admin.others["PUT", f"{AT_SCALABLE}?numInitialSegments=4"] = None

@@ -229,11 +229,18 @@ class Admin:
         """
         self._request("PUT", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 
-    def scalable_subscriptions(self, topic: TopicName) -> set[str]:
-        """Returns the names of the subscriptions that are registered on a scalable topic."""
+    def scalable_subscriptions(self, topic: TopicName) -> dict[str, str]:
+        """Returns the subscriptions of a scalable topic by name, each with its type.
+
+        The type is STREAM after :meth:`hold_scalable`. A subscription that is not registered, but exists on a
+        segment, is QUEUE.
+        """
+        # For a missing topic, the request for statistics is an internal error of the broker.
+        self._get(_scalable_path(topic), dict, topic)
         stats = self._get(f"{_scalable_path(topic)}/stats", dict, topic)
         try:
-            return set(_checked(stats["subscriptions"], dict))
+            found = _checked(stats["subscriptions"], dict)
+            return {name: _checked(each["type"], str) for name, each in found.items()}
         except (KeyError, TypeError) as error:
             raise _strange(f"stats without {error}", topic) from error
 

@@ -336,12 +336,19 @@ def test_what_is_no_namespace(namespace):
 def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
     asked = []
     topic = TopicName("topic", "a", "b", "c/d")
-    with says(200, b'{"subscriptions": {"na me": 1}}', asked) as url:
+    with says(200, b'{"subscriptions": {"na me": {"type": "STREAM"}}}', asked) as url:
         Admin(url).hold_scalable(topic, "na me")
-        assert Admin(url).scalable_subscriptions(topic) == {"na me"}
+        assert Admin(url).scalable_subscriptions(topic) == {"na me": "STREAM"}
         Admin(url).release_scalable(topic, "na me")
     path = "/admin/v2/scalable/a/b/c%2Fd/subscriptions/na%20me?type=STREAM"
-    assert asked == [("PUT", path), ("GET", "/admin/v2/scalable/a/b/c%2Fd/stats"), ("DELETE", path)]
+    place = "/admin/v2/scalable/a/b/c%2Fd"
+    assert asked == [("PUT", path), ("GET", place), ("GET", f"{place}/stats"), ("DELETE", path)]
+
+
+def test_the_subscriptions_of_a_missing_scalable_topic():
+    """A broker answers the request for its statistics with 500."""
+    with says(404, b'{"reason": "not found"}') as url, pytest.raises(TopicNotFoundError):
+        Admin(url).scalable_subscriptions(TopicName("topic", "a", "b", "c"))
 
 
 def test_the_scalable_topics_of_a_namespace():
@@ -363,6 +370,6 @@ def test_a_scalable_topic_is_created():
 
 
 def test_what_tells_no_subscriptions_of_a_scalable_topic():
-    for body in (b"{}", b'{"subscriptions": []}'):
+    for body in (b"{}", b'{"subscriptions": []}', b'{"subscriptions": {"s": {}}}'):
         with says(200, body) as url, pytest.raises(ProtocolError):
             Admin(url).scalable_subscriptions(TopicName("topic", "a", "b", "c"))

@@ -395,9 +395,12 @@ class _Ledgers:
             if not segment.is_sealed:
                 found.cursors.setdefault(name, found.begin)
 
-    def scalable_subscriptions(self, topic: TopicName) -> set[str]:
-        self._cluster.layout(topic)
-        return set(self._cluster.registered.get(topic, ()))
+    def scalable_subscriptions(self, topic: TopicName) -> dict[str, str]:
+        segments = self._cluster.layout(topic).segments
+        stored = [self._cluster.topics[each] for each in segments if each in self._cluster.topics]
+        cursors = {name for each in stored for name in each.cursors}
+        registered = self._cluster.registered.get(topic, ())
+        return dict.fromkeys(cursors, "QUEUE") | dict.fromkeys(registered, "STREAM")
 
     def release_scalable(self, topic: TopicName, name: str) -> None:
         self._cluster.registered[topic].discard(name)

@@ -39,7 +39,7 @@ def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicNa
     if options.admin_url is None:
         return False
     try:
-        return name in client.admin(options.admin_url).scalable_subscriptions(topic)
+        return client.admin(options.admin_url).scalable_subscriptions(topic).get(name) == "STREAM"
     except TopicNotFoundError:
         return None
     except PulsarError as error:
