@@ -190,10 +190,10 @@ class TopicName(NamedTuple):
         return cls(domain, *parts)
 
     @classmethod
-    def found(cls, text: str) -> TopicName | None:
+    def found(cls, text: str, *, scalable: bool = False) -> TopicName | None:
         """Parses a full name from a broker; None if it is invalid or not in its full form."""
         try:
-            topic = cls.parse(text)
+            topic = cls.parse(text, scalable=scalable)
         except (OptionError, UnsupportedError):
             return None
         return topic if str(topic) == text else None
@@ -303,18 +303,23 @@ class TopicPattern:
         tenant: tenant of the namespace.
         namespace: name within the tenant.
         regex: regular expression in Python's dialect, for local names of topics without ``-partition-N``.
+        is_scalable: whether the topics are scalable ones, instead of others.
     """
 
     tenant: str
     namespace: str
     regex: re.Pattern[str]
+    is_scalable: bool = False
 
     def __str__(self) -> str:
-        return f"persistent://{self.tenant}/{self.namespace}/{self.regex.pattern}"
+        domain = _SCALABLE if self.is_scalable else "persistent"
+        return f"{domain}://{self.tenant}/{self.namespace}/{self.regex.pattern}"
 
     @classmethod
     def parse(cls, text: str) -> TopicPattern:
         """Parses ``regex`` (in public/default), ``tenant/ns/regex`` or ``persistent://tenant/ns/regex``.
+
+        ``topic://tenant/ns/regex`` is for scalable topics.
 
         Raises OptionError for any other form, an invalid regular expression, or another domain.
         """
@@ -324,7 +329,8 @@ class TopicPattern:
                 f"the pattern {text!r} is not for persistent topics",
                 advice="Only persistent topics are supported",
             )
-        _check_domain(domain, text)
+        if domain != _SCALABLE:
+            _check_domain(domain, text)
         if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
             raise OptionError(
                 f"{text!r} is not a pattern for topics within one namespace",
@@ -332,7 +338,7 @@ class TopicPattern:
                 "regular expression",
             )
         try:
-            return cls(parts[0], parts[1], re.compile(parts[2]))
+            return cls(parts[0], parts[1], re.compile(parts[2]), is_scalable=domain == _SCALABLE)
         except (re.error, RecursionError, OverflowError) as error:
             raise OptionError(
                 f"{text[:200]!r} contains an invalid regular expression: {error}",
@@ -365,14 +371,17 @@ class TopicPattern:
         return f"{head}.*" if len(head) > len(namespace) else None
 
     def matches(self, topic: TopicName) -> bool:
-        """Whether the pattern includes ``topic``, or the topic of this partition.
+        """Whether the pattern includes ``topic``, or the topic of this partition or segment.
 
+        A pattern of scalable topics includes the partitions of topics that may have become scalable.
         The pattern never includes topics without users' data: Pulsar's own (``__change_events``, pending
         acknowledgements) and the commit logs of this package's sink.
         """
         local = topic.base.local
         is_pulsars = local.startswith("__") or local.endswith("__transaction_pending_ack")
         if is_pulsars or _COMMIT_LOG.fullmatch(local):
+            return False
+        if topic.base.is_scalable and not self.is_scalable:
             return False
         same_place = (topic.tenant, topic.namespace) == (self.tenant, self.namespace)
         return same_place and self.regex.fullmatch(local) is not None

@@ -19,7 +19,7 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Frame
 from tests.fake_clients import COORDINATORS, FakeConsumer, FakeProducer, Type, body_of
-from tests.fake_connection import FakeConnection
+from tests.fake_connection import FakeConnection, is_in
 from tests.fake_schemas import FakeSchemas
 from tests.fake_topics import FakeTopic
 
@@ -128,11 +128,26 @@ class FakeBroker:
     def lay_out(self, name: str, layout: pb.ScalableTopicDAG) -> None:
         """Give a scalable topic other segments, and tell those who have looked it up."""
         with self.changed:
+            if name not in self.layouts:
+                self._tell_list_watchers(name, "added")
             self.layouts[name] = layout
             for connection in self._connections:
                 for session_id, topic in connection.lookups.items():
                     if topic == name:
                         connection.send(Type.SCALABLE_TOPIC_UPDATE, session_id=session_id, dag=layout)
+
+    def delete_scalable(self, name: str) -> None:
+        """Delete a scalable topic; those who have looked it up are not told."""
+        with self.changed:
+            del self.layouts[name]
+            self._tell_list_watchers(name, "removed")
+
+    def _tell_list_watchers(self, name: str, how: str) -> None:
+        diff = pb.ScalableTopicsDiff(**{how: [name]})
+        for connection in self._connections:
+            for watch_id, namespace in connection.list_watchers.items():
+                if is_in(name, namespace):
+                    connection.send(Type.WATCH_SCALABLE_TOPICS_UPDATE, watch_id=watch_id, diff=diff)
 
     def delete(self, name: TopicName | str) -> None:
         """Delete a topic under its consumers and producers, which are closed."""

@@ -40,6 +40,7 @@ class FakeConnection:
         self.producers: dict[int, FakeProducer] = {}
         self.watchers: dict[int, tuple[str, str]] = {}
         self.lookups: dict[int, str] = {}  # sessions, each with its scalable topic
+        self.list_watchers: dict[int, str] = {}  # of scalable topics, each with its namespace
         self._broker = broker
         self._socket = opened
         self._is_connected = False
@@ -57,6 +58,8 @@ class FakeConnection:
             Type.WATCH_TOPIC_LIST_CLOSE: self._close_watch,
             Type.SCALABLE_TOPIC_LOOKUP: self._look_up_segments,
             Type.SCALABLE_TOPIC_CLOSE: self._close_lookup,
+            Type.WATCH_SCALABLE_TOPICS: self._watch_scalable,
+            Type.WATCH_SCALABLE_TOPICS_CLOSE: self._close_list_watch,
             Type.GET_SCHEMA: self._get_schema,
             Type.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
             Type.SUBSCRIBE: self._subscribe,
@@ -210,6 +213,15 @@ class FakeConnection:
 
     def _close_lookup(self, body: Any) -> None:
         self.lookups.pop(body.session_id, None)
+
+    def _watch_scalable(self, body: Any) -> None:
+        self.list_watchers[body.watch_id] = body.namespace
+        names = [name for name in self._broker.layouts if is_in(name, body.namespace)]
+        snapshot = pb.ScalableTopicsSnapshot(topics=names)
+        self.send(Type.WATCH_SCALABLE_TOPICS_UPDATE, watch_id=body.watch_id, snapshot=snapshot)
+
+    def _close_list_watch(self, body: Any) -> None:
+        self.list_watchers.pop(body.watch_id, None)
 
     # ---- schemas
 
@@ -470,6 +482,7 @@ class FakeConnection:
     def _leave(self) -> None:
         """Forget what the connection had."""
         self.watchers.clear()
+        self.list_watchers.clear()
         for consumer_id in list(self.consumers):
             self._drop_consumer(consumer_id)
         for producer_id in list(self.producers):
@@ -483,6 +496,11 @@ def _mark_of(topic: FakeTopic, body: Any) -> MessageId:
     if body.initialPosition == pb.CommandSubscribe.Earliest:
         return topic.position_before(NO_MESSAGE)
     return topic.end_position
+
+
+def is_in(name: str, namespace: str) -> bool:
+    """Whether a scalable topic is in a namespace."""
+    return name.startswith(f"topic://{namespace}/")
 
 
 def name_of(text: str) -> TopicName:

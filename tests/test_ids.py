@@ -374,8 +374,33 @@ def test_a_name_that_cannot_be_read(text):
     assert TopicName.found(text) is None
 
 
+def test_a_pattern_of_scalable_topics():
+    """It includes their segments, and the partitions that they had before they were scalable."""
+    pattern = TopicPattern.parse("topic://a/b/t.*")
+    topic = TopicName.parse("topic://a/b/tx", scalable=True)
+    own = [topic, topic.segment(0, 0xFFFF, 3), TopicName.parse("a/b/tx-partition-0")]
+    assert all(map(pattern.matches, own))
+    assert not pattern.matches(TopicName.parse("topic://a/b/u", scalable=True))
+    assert not pattern.matches(TopicName.parse("topic://a/c/t", scalable=True))
+    assert not any(TopicPattern.parse("a/b/t.*").matches(each) for each in own[:2])
+    assert str(pattern) == "topic://a/b/t.*"
+    assert TopicPattern.parse(str(pattern)) == pattern
+
+
 @pytest.mark.parametrize(
-    "text", ["", "a/b", "a/b/", "persistent://t", "non-persistent://a/b/c", ".*/b/t", "a/b/(", "*"]
+    "text",
+    [
+        "",
+        "a/b",
+        "a/b/",
+        "persistent://t",
+        "topic://t",
+        "topic://a/b/",
+        "non-persistent://a/b/c",
+        ".*/b/t",
+        "a/b/(",
+        "*",
+    ],
 )
 def test_bad_topic_patterns(text):
     with pytest.raises(OptionError):

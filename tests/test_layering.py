@@ -55,7 +55,7 @@ ORDER = {
         {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
-        {"segment_watch", "login_checks", "topic_watch"},
+        {"segment_watch", "login_checks", "scalable_topic_watch", "topic_watch"},
         {"consuming"},
         {"reading"},
         {"writing"},

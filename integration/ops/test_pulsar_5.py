@@ -24,7 +24,7 @@ from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, S
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
-from pulsar_spark.spark.plan.topics import first_contact, migrated
+from pulsar_spark.spark.plan.topics import migrated
 from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 # Tests say when segments change.
@@ -220,12 +220,55 @@ def test_a_removed_subscription_is_registered_again_by_the_running_query(
     assert_complete(collector.rows, scalable.counts)
 
 
-def test_a_pattern_names_the_scalable_topics_that_it_does_not_match(line_5, scalable, caplog):
-    pattern = {"topicsPattern": re.escape(scalable.name.local), "admin.url": line_5.admin_url}
-    options = parse_source({"service.url": line_5.service_url} | pattern, Mode.STREAM)
-    with Client(options.client) as client:
-        assert first_contact(PlanningClient(client), options) == []
-    assert f"among them {scalable.name}." in caplog.text
+def test_a_pattern_of_scalable_topics(pulsar, line_5, scalable, checkpoint):
+    """Topics are created and deleted while the query runs and while it is stopped; a segment splits."""
+    prefix, collector, counts = scalable.name.local, Collector(), Counter()
+    pattern = {"topicsPattern": f"topic://public/default/{re.escape(prefix)}.*"}
+    given = {"admin.url": line_5.admin_url, "metadataColumns": "__topic"} | pattern
+    rows = pulsar.stream(**given)
+    ScalableTopic(line_5.service_url, line_5.admin, f"other-{prefix}").__exit__(None, None, None)
+
+    def write(topic):
+        for key in KEYS:
+            topic.write(key)
+        counts[str(topic.name)] += len(KEYS)
+
+    def found():
+        return Counter(row["__topic"] for row in collector.rows)
+
+    def created(number):
+        return ScalableTopic(line_5.service_url, line_5.admin, f"{prefix}-{number}")
+
+    query = start(rows, collector, checkpoint)
+    try:
+        write(scalable)
+        await_rows(query, lambda: found() == counts)
+        with created(1) as new, created(2) as gone:
+            write(new)
+            new.split(new.active[0])
+            write(new)
+            write(gone)
+            await_rows(query, lambda: found() == counts)
+            assert len([name for name in new.subscriptions() if "-tail-" not in name]) == 1
+            line_5.admin.request("DELETE", f"scalable/public/default/{gone.name.local}?force=true")
+            write(scalable)
+            await_rows(query, lambda: found() == counts)
+            wait_until(lambda: str(gone.name) not in query.lastProgress["sources"][0]["endOffset"])
+            query.stop()
+            with created(3) as late:
+                for topic in (scalable, new, late):
+                    write(topic)
+                drain(rows, collector, checkpoint)
+                assert found() == counts
+                for topic in (scalable, new, late):
+                    mine = [row for row in collector.rows if row["__topic"] == str(topic.name)]
+                    assert_complete(mine, topic.counts)
+    finally:
+        query.stop()
+    del counts[f"{scalable.name}-2"]
+    # The first segment is deleted when all have read it, perhaps by now.
+    batch = Counter(row["__topic"] for row in pulsar.read(None, **given).select("__topic").collect())
+    assert batch.keys() == counts.keys()
 
 
 @pytest.mark.long

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         TypedValues,
         schema_like,
     )
+    from pulsar_spark.client.scalable_topic_watch import ScalableTopicWatch
     from pulsar_spark.client.schemas import VersionedSchema
     from pulsar_spark.client.segment_watch import SegmentWatch
     from pulsar_spark.client.topic_watch import TopicWatch

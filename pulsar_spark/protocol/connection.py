@@ -78,6 +78,7 @@ _UNASKED: dict[int, tuple[Role, str, str]] = {
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
     _Type.SCALABLE_TOPIC_UPDATE: (Role.WATCHER, "scalableTopicUpdate", "session_id"),
+    _Type.WATCH_SCALABLE_TOPICS_UPDATE: (Role.WATCHER, "watchScalableTopicsUpdate", "watch_id"),
 }
 _BODIES: dict[int, str] = {
     **_ANSWERS,

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from pulsar_spark.client import (
     OPAQUE_TYPES,
     Client,
+    PlanningClient,
     ReaderSchema,
     Schema,
     SchemaType,
@@ -192,7 +193,8 @@ def _schemas(options: SourceOptions) -> _Found:
     A topic without a schema has :data:`_NO_SCHEMA`.
     """
     with impatient_client(options.client) as client:
-        given = options.topics if options.pattern is None else client.topics_matching(options.pattern)
+        pattern = options.pattern
+        given = options.topics if pattern is None else PlanningClient(client).topics_matching(pattern)
         topics = list(dict.fromkeys(topic.base for topic in given))
         answers = run_all([partial(_schema_of, client, topic, options.values) for topic in topics])
     if not topics and options.values.type is None:

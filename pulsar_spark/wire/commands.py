@@ -154,6 +154,20 @@ def scalable_topic_close(session_id: int) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_CLOSE, scalableTopicClose=command))
 
 
+def watch_scalable_topics(watch_id: int, namespace: str) -> bytes:
+    """WATCH_SCALABLE_TOPICS: asks for a namespace's scalable topics, and later for each change."""
+    command = pb.CommandWatchScalableTopics(watch_id=watch_id, namespace=namespace)
+    return encode_command(pb.BaseCommand(type=_Type.WATCH_SCALABLE_TOPICS, watchScalableTopics=command))
+
+
+def watch_scalable_topics_close(watch_id: int) -> bytes:
+    """WATCH_SCALABLE_TOPICS_CLOSE, which has no answer."""
+    command = pb.CommandWatchScalableTopicsClose(watch_id=watch_id)
+    return encode_command(
+        pb.BaseCommand(type=_Type.WATCH_SCALABLE_TOPICS_CLOSE, watchScalableTopicsClose=command)
+    )
+
+
 def subscribe(
     request_id: int,
     consumer_id: int,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pulsar_spark.client import ProducerOptions, SegmentWatch, TopicWatch, Transactions
+from pulsar_spark.client import ProducerOptions, ScalableTopicWatch, SegmentWatch, TopicWatch, Transactions
 from pulsar_spark.client.writing import record_topic
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.row_schema import register_schema
@@ -77,6 +77,9 @@ ASK = {
     Type.GET_TOPICS_OF_NAMESPACE: lambda client: client.topics_of_namespace("public", "default") == [TOPIC],
     Type.WATCH_TOPIC_LIST: lambda client: TopicWatch(client, TopicPattern.parse("a.*")).close(),
     Type.SCALABLE_TOPIC_LOOKUP: lambda client: SegmentWatch(client, SCALABLE).close(),
+    Type.WATCH_SCALABLE_TOPICS: lambda client: ScalableTopicWatch(
+        client, TopicPattern.parse("topic://public/default/a.*")
+    ).close(),
     Type.GET_SCHEMA: lambda client: client.schemas.latest(TOPIC) == (0, A),
     Type.GET_OR_CREATE_SCHEMA: lambda client: register_schema(client, TOPIC, A) == 0,
     Type.SUBSCRIBE: lambda client: open_consumer(client).close(),
@@ -95,6 +98,7 @@ ASK = {
 OTHERS = {
     *(Type.CONNECT, Type.AUTH_RESPONSE, Type.PING, Type.PONG, Type.FLOW),
     *(Type.CLOSE_CONSUMER, Type.CLOSE_PRODUCER, Type.WATCH_TOPIC_LIST_CLOSE, Type.SCALABLE_TOPIC_CLOSE),
+    Type.WATCH_SCALABLE_TOPICS_CLOSE,
 }
 
 

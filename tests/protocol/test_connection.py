@@ -90,8 +90,9 @@ WORDS = {
     "GET_SCHEMA_RESPONSE": "getSchemaResponse",
     "GET_OR_CREATE_SCHEMA_RESPONSE": "getOrCreateSchemaResponse",
     "SCALABLE_TOPIC_UPDATE": "scalableTopicUpdate",
+    "WATCH_SCALABLE_TOPICS_UPDATE": "watchScalableTopicsUpdate",
 }
-UNASKED = ("SEND_ERROR", "SCALABLE_TOPIC_UPDATE")  # they have no request id
+UNASKED = ("SEND_ERROR", "SCALABLE_TOPIC_UPDATE", "WATCH_SCALABLE_TOPICS_UPDATE")  # they have no request id
 
 
 @for_each("name", WORDS)
@@ -109,7 +110,7 @@ def test_a_login_that_the_broker_repeats_is_blanked(name, renewed):
     words = "message" if has_message else "error_message"
     setattr(body, words, said)
     for field in body.DESCRIPTOR.fields:
-        if field.name in ("sequence_id", "producer_id", "error", "consumer_id", "session_id"):
+        if field.name in ("sequence_id", "producer_id", "error", "consumer_id", "session_id", "watch_id"):
             setattr(body, field.name, 0)
     if name not in UNASKED:
         body.request_id = connection.request(lookup, 0, 100)

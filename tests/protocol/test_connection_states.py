@@ -37,6 +37,7 @@ TARGETS = {
     **dict.fromkeys(TO_PRODUCER, (Role.PRODUCER, 8)),
     **dict.fromkeys(TO_WATCHER, (Role.WATCHER, 9)),
     "SCALABLE_TOPIC_UPDATE": (Role.WATCHER, 11),
+    "WATCH_SCALABLE_TOPICS_UPDATE": (Role.WATCHER, 12),
     "TOPIC_MIGRATED": (Role.CONSUMER, 10),
 }
 ANSWERS = {
@@ -92,6 +93,7 @@ def example(name, request_id):
             "watcher_id": 9,
             "resource_id": 10,
             "session_id": 11,
+            "watch_id": 12,
             "request_id": request_id,
         },
     )

@@ -88,6 +88,14 @@ CASES = {
         pb.CommandScalableTopicLookup(session_id=5, topic="topic://a/b/c", create_if_missing=False),
     ),
     "SCALABLE_TOPIC_CLOSE": (commands.scalable_topic_close(5), pb.CommandScalableTopicClose(session_id=5)),
+    "WATCH_SCALABLE_TOPICS": (
+        commands.watch_scalable_topics(5, "a/b"),
+        pb.CommandWatchScalableTopics(watch_id=5, namespace="a/b"),
+    ),
+    "WATCH_SCALABLE_TOPICS_CLOSE": (
+        commands.watch_scalable_topics_close(5),
+        pb.CommandWatchScalableTopicsClose(watch_id=5),
+    ),
     "CONSUMER_STATS": (commands.consumer_stats(9, 7), pb.CommandConsumerStats(request_id=9, consumer_id=7)),
     "GET_SCHEMA": (
         commands.get_schema(9, "t", 258),

@@ -20,6 +20,7 @@ from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
 from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.reading.visible_end import visible_end
+from pulsar_spark.client.scalable_topic_watch import ScalableTopicWatch
 from pulsar_spark.client.segment_watch import SegmentWatch
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.errors import AuthError, PulsarError
@@ -99,7 +100,14 @@ class PlanningClient:
 
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
         """Returns the topics that match a pattern, each with its partitions that exist at the broker."""
-        return self._client.topics_matching(pattern)
+        if not pattern.is_scalable:
+            return self._client.topics_matching(pattern)
+        with self.watch_scalable_topics(pattern) as watch:
+            return {topic: frozenset((topic,)) for topic in watch.topics()}
+
+    def watch_scalable_topics(self, pattern: TopicPattern) -> ScalableTopicWatch:
+        """Watches the scalable topics that match a pattern."""
+        return ScalableTopicWatch(self._client, pattern)
 
     def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> TopicWatch:
         """Watches the topics that match a pattern."""

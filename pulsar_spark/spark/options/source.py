@@ -80,8 +80,9 @@ _TOPICS_PATTERN = SOURCE.add_optional(
     "topicsPattern",
     Parser("pattern", TopicPattern.parse),
     "Read all topics that match: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` "
-    "for public/default. The regular expression must match the whole name after the namespace. Topics that "
-    "appear later are read, too. Replaces `topic`.",
+    "for public/default; or all scalable topics that match `topic://tenant/namespace/regex`. The regular "
+    "expression must match the whole name after the namespace. Topics that appear later are read, too. "
+    "Replaces `topic`.",
 )
 _STARTING_OFFSETS = SOURCE.add_optional(
     "startingOffsets",
@@ -325,8 +326,13 @@ class SourceOptions:
 
     @property
     def scalable_topics(self) -> list[TopicName]:
-        """Returns the topics that have segments instead of partitions."""
+        """Returns the named topics that have segments instead of partitions."""
         return [topic for topic in self.topics if topic.is_scalable]
+
+    @property
+    def has_scalable_topics(self) -> bool:
+        """Whether scalable topics are named, or the pattern is for them."""
+        return bool(self.scalable_topics) or (self.pattern is not None and self.pattern.is_scalable)
 
 
 def source_options(values: Values, mode: Mode | None) -> SourceOptions:
@@ -405,8 +411,8 @@ def _check_topics(values: Values, mode: Mode | None) -> None:
 
 
 def _check_segments_are_held(values: Values, mode: Mode | None) -> None:
-    topics = (*(values[_TOPICS] or ()), values[TOPIC])
-    is_scalable = any(topic is not None and topic.is_scalable for topic in topics)
+    given = (*(values[_TOPICS] or ()), values[TOPIC], values[_TOPICS_PATTERN])
+    is_scalable = any(each is not None and each.is_scalable for each in given)
     if mode is Mode.STREAM and is_scalable and values[ADMIN_URL] is None:
         raise OptionError(
             f"a stream of a scalable topic needs the option {ADMIN_URL.name}: only through the admin service "

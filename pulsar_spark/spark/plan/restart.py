@@ -95,13 +95,13 @@ def restart_query(
         asked = [topic for topic in topics.partitions if topic in processed or topic.is_segment]
         # Missing subscriptions are found first, because opening creates them.
         missing = found.missing([topic for topic in asked if topic not in done])
-        loss_check.holding = registered(client, options, name)
+        loss_check.holding = registered(client, options, scalable.topics, name)
         for topic, count in scalable.skipped_after(processed, loss_check.holding).items():
             loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         for topic in sorted(processed.keys() - set(topics.partitions) - done):
             checkpoint.report_absent(loss_check, topic)
         # Registered last, because after a loss that is an error, the next start must find the same state.
-        register(client, options, name)
+        register(client, options, scalable.topics, name)
         answers = found.open(scalable.initial_positions(topics.partitions, at_end=processed))
         found.begin_before(topic for topic in answers if topic not in processed)
         loss_check.why_unsure = witnesses.why_unsure(checkpoint.end.witness, missing, answers)

@@ -80,6 +80,7 @@ def start_query(
     given = options.subscription
     name = given or f"{options.client.subscription_prefix}-{uuid4()}"
     starts = options.start.of(partitions)
+    scalable = {topic.base for topic in starts if topic.is_segment}
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
@@ -95,7 +96,7 @@ def start_query(
                 for topic, start in starts.items()
             }
         )
-        register(client, options, name)  # opened before, or it would begin at old messages
+        register(client, options, scalable, name)  # opened before, or it would begin at old messages
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -115,7 +116,7 @@ def start_query(
     except BaseException:  # also SystemExit, by which Spark ends the planner
         if given is None:
             subscription.unsubscribe()
-            unregister(client, options, name)
+            unregister(client, options, scalable, name)
         else:
             subscription.close()
         raise

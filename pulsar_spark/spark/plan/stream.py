@@ -428,7 +428,7 @@ class QueryPlanner:
         made_here = own and self._fresh is not None and subscription.name == self._fresh.subscription
         if (made_here and not self._fresh_is_planned) or not self._options.retain_subscription:
             subscription.unsubscribe()
-            unregister(self._client, self._options, subscription.name)
+            unregister(self._client, self._options, self._scalable.topics, subscription.name)
         else:
             subscription.close()
 

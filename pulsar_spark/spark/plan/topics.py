@@ -40,7 +40,7 @@ def find_partitions(
     client: PlanningClient,
     options: SourceOptions,
     if_missing: Callable[[TopicNotFoundError, TopicName], Iterable[TopicName]] | None = None,
-    partitions_of: Callable[[TopicName], Sequence[TopicName]] | None = None,
+    scalable: ScalableTopics | None = None,
 ) -> list[TopicName]:
     """Returns all partitions of all topics to read now, each once.
 
@@ -49,16 +49,25 @@ def find_partitions(
         options: options of the source, with the topics or the pattern.
         if_missing: function that returns the partitions of a missing topic; None: a missing topic is an
             error.
-        partitions_of: function that returns the partitions or segments of a topic; None: the client's.
+        scalable: watches of a streaming query, which list scalable topics and their segments without a
+            request; None: the client lists them.
 
     Raises:
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
         BrokerError: no broker answered.
     """
-    listed = {} if options.pattern is None else client.topics_matching(options.pattern)
-    names = [*options.topics, *listed]
+    names: Iterable[TopicName] = options.topics
+    if options.pattern is not None:
+        list_topics = client.topics_matching if scalable is None else scalable.matching
+        names = list_topics(options.pattern)
+
+    def partitions_of(topic: TopicName) -> Sequence[TopicName]:
+        if scalable is None or not topic.is_scalable:
+            return client.partitions(topic)
+        return scalable.segments_of(topic)
+
     found: dict[TopicName, None] = {}
-    for name, partitions in _answers(names, partitions_of or client.partitions).items():
+    for name, partitions in _answers([*names], partitions_of).items():
         if isinstance(partitions, TopicNotFoundError):
             if not options.must_exist:
                 continue
@@ -155,28 +164,7 @@ def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicN
             "topic",
             *(options.pattern.tenant, options.pattern.namespace, options.pattern.regex.pattern),
         )
-    if options.pattern is not None and client.has_scalable_topics():
-        _warn_of_scalable(client, options.pattern, options.admin_url)
     return found
-
-
-def _warn_of_scalable(client: PlanningClient, pattern: TopicPattern, admin_url: str | None) -> None:
-    """Warns of scalable topics that a pattern seems to include, because brokers do not list them."""
-    if admin_url is None:
-        _log.info("topicsPattern does not match scalable topics; without admin.url they are not looked for")
-        return
-    try:
-        names = client.admin(admin_url).scalable_topics(pattern.tenant, pattern.namespace)
-    except PulsarError as error:
-        _log.info("not known whether topicsPattern means scalable topics, which it does not match: %s", error)
-        return
-    meant = sorted(str(name) for name in names if pattern.regex.fullmatch(name.local))
-    if meant:
-        _log.warning(
-            "topicsPattern does not match scalable topics, so %d are not read, among them %s. Name them in "
-            "topics",
-            *(len(meant), ", ".join(meant[:5])),
-        )
 
 
 class Topics:
@@ -203,7 +191,8 @@ class Topics:
         self._client = client
         self._options = options
         self._patterns = _patterns(options)
-        self._pattern = None if options.pattern is None else PatternTopics(client, options.pattern)
+        pattern = options.pattern
+        self._pattern = None if pattern is None or pattern.is_scalable else PatternTopics(client, pattern)
         self._to_ask: set[TopicName] = set()  # topics of the pattern with a dropped partition
         self._watches: list[TopicWatch] = []
         self._stale = False
@@ -214,7 +203,7 @@ class Topics:
         self._scalable = scalable
         # Watches the topics from now on, including the ends of sealed segments, because a run may use only
         # this list.
-        if options.scalable_topics:
+        if options.has_scalable_topics:
             self.renew()
         self._migrated: set[str | None] = set()  # topics already named in a warning
         self._looking: PendingCalls[str] = PendingCalls()
@@ -232,8 +221,9 @@ class Topics:
         # A received list that was not used yet lacks the later reports of watches.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = self._take_changes()
-            has_segments = [self._may_have_segments(topic) for topic in self._options.scalable_topics]
-            self._stale = changed is None or bool(changed) or any(has_segments)
+            has_segments = [self._may_have_segments(topic) for topic in self._scalable.names]
+            has_changed = self._scalable.has_other_names or any(has_segments)
+            self._stale = changed is None or bool(changed) or has_changed
             if self._stale:
                 calls = {_LIST: partial(self._list, changed)}
                 self._dropped.clear()
@@ -274,14 +264,11 @@ class Topics:
                 _log.warning("a topic of this query does not exist at the moment: %s", error)
             return [topic for topic in self.partitions if name in (topic, topic.base)]
 
-        return find_partitions(self._client, self._options, known, self._partitions_of)
+        return find_partitions(self._client, self._options, known, self._scalable)
 
     def renew(self) -> None:
         """Lists all partitions again; raises the errors of :func:`find_partitions`."""
-        self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
-
-    def _partitions_of(self, topic: TopicName) -> Sequence[TopicName]:
-        return self._scalable.segments_of(topic) if topic.is_scalable else self._client.partitions(topic)
+        self.partitions = find_partitions(self._client, self._options, scalable=self._scalable)
 
     def _warn_of_migrated(self, *, looks: bool) -> None:
         """Warns of migrated topics, once each. With ``looks``, checks the next topics."""
@@ -321,7 +308,7 @@ class Topics:
             return
         self._stale = len(self.partitions) < len(found)
         self._pauses.succeeded(_LIST)
-        for topic in self._options.scalable_topics:
+        for topic in self._scalable.names:
             if topic in self._scalable.missing:
                 self._pauses.failed(str(topic), self._client.now())
             else:
@@ -373,7 +360,7 @@ def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
     """Returns the patterns to watch: the user's, or one per named topic; one for all if there are many."""
     if options.pattern is not None:
-        return [options.pattern]
+        return [] if options.pattern.is_scalable else [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)
     classic = [topic.base for topic in options.topics if not topic.is_scalable]
     for topic in dict.fromkeys(classic):

@@ -22,7 +22,7 @@ from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.reading import time_search
 from pulsar_spark.protocol.reading.time_search import TimedEntry
 from tests.spark.plan.simulated_readers import Cursor, Reader, Tail
-from tests.spark.plan.simulated_watches import LayoutChanges, TopicChanges
+from tests.spark.plan.simulated_watches import LayoutChanges, ScalableChanges, TopicChanges
 
 
 class SimulatedTopic:
@@ -246,6 +246,8 @@ class SimulatedCluster(PlanningClient):
 
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
         self.note("list topics")
+        if pattern.is_scalable:
+            return super().topics_matching(pattern)
         found = [topic for topic in sorted(self.topics) if pattern.matches(topic)]
         return {
             base: frozenset(topic for topic in found if topic.base == base)
@@ -255,6 +257,9 @@ class SimulatedCluster(PlanningClient):
     def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> Any:
         self.note("watch topics", str(pattern), may_list)
         return TopicChanges(self, pattern)
+
+    def watch_scalable_topics(self, pattern: TopicPattern) -> Any:
+        return ScalableChanges(self, pattern)
 
     def admin(self, url: str) -> Any:
         assert url is not None

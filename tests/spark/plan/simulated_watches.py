@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pulsar_spark.client import TopicLayout
+from pulsar_spark.client import Closing, TopicLayout
 from pulsar_spark.ids import TopicName, TopicPattern
 
 if TYPE_CHECKING:
@@ -41,6 +41,31 @@ class TopicChanges:
 
     def forget_deleted(self, topics: Iterable[TopicName]) -> None:
         self._cluster.deleted.difference_update(topics)
+
+    def close(self) -> None:
+        self._cluster.open_readers -= 1
+
+
+class ScalableChanges(Closing):
+    """A ScalableTopicWatch."""
+
+    def __init__(self, cluster: SimulatedCluster, pattern: TopicPattern) -> None:
+        cluster.note("watch scalable topics")
+        cluster.open_readers += 1
+        self._cluster, self._pattern = cluster, pattern
+        self._given: list[TopicName] = []
+
+    @property
+    def changed(self) -> bool:
+        return self._names != self._given
+
+    def topics(self) -> list[TopicName]:
+        self._given = self._names
+        return self._given
+
+    @property
+    def _names(self) -> list[TopicName]:
+        return sorted(filter(self._pattern.matches, self._cluster.layouts))
 
     def close(self) -> None:
         self._cluster.open_readers -= 1

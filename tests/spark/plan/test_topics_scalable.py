@@ -1,17 +1,14 @@
 """Which segments of scalable topics are read, and when a topic is found to be scalable."""
 
-import logging
 import threading
 
 from pulsar_spark.client import TopicLayout
-from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan import topics as plan_topics
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.scalable.segments import SegmentOrder
 from pulsar_spark.spark.plan.stream import QueryPlanner
-from pulsar_spark.spark.plan.topics import first_contact
 from tests.client.clients import wait_until
 from tests.spark.plan import read_topics
 from tests.spark.plan.read_topics import ADMIN, names, watched
@@ -19,22 +16,6 @@ from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import POLL, options_of
 
 cluster = read_topics.cluster
-
-
-def test_scalable_topics_that_a_pattern_seems_to_mean_are_named(cluster, caplog):
-    first_contact(cluster, options_of(topicsPattern="p.*", admin__url=ADMIN))
-    assert caplog.records == []
-    for name in ("public/default/pretty", "public/default/other", "a/b/pretty"):
-        ScalableTopic(cluster, f"topic://{name}")
-    first_contact(cluster, options_of(topicsPattern="p.*", admin__url=ADMIN))
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert "so 1 are not read, among them topic://public/default/pretty. Name" in record.getMessage()
-    caplog.clear()
-    cluster.failing[TopicName("topic", "public", "default", "")] = ConnectError("cut")
-    for given in (options_of(topicsPattern="pl.*"), options_of(topicsPattern="pl.*", admin__url=ADMIN)):
-        assert names(first_contact(cluster, given)) == ["plain"]
-    assert caplog.records == []
 
 
 def test_a_topic_that_became_scalable_is_named_once(cluster, caplog):

@@ -7,6 +7,7 @@ not matter. Brokers create a registered subscription on each new segment.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
@@ -19,15 +20,17 @@ _log = logging.getLogger(__name__)
 _WHY = "brokers keep the segments of a scalable topic only for a subscription that is registered on it"
 
 
-def registered(client: PlanningClient, options: SourceOptions, name: str) -> set[TopicName]:
-    """Returns the scalable topics of the query on which a subscription is registered now.
+def registered(
+    client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str
+) -> set[TopicName]:
+    """Returns the scalable topics on which a subscription is registered now.
 
     The cursors of segments do not show this, because a cursor created only on a segment retains nothing.
 
     Raises:
         BrokerError: the admin service refused, or did not answer.
     """
-    return {topic for topic in options.scalable_topics if is_registered(client, options, topic, name)}
+    return {topic for topic in topics if is_registered(client, options, topic, name)}
 
 
 def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
@@ -46,8 +49,8 @@ def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicNa
         raise error.noting(_WHY) from error
 
 
-def register(client: PlanningClient, options: SourceOptions, name: str) -> None:
-    """Registers a subscription; does nothing if it is registered already.
+def register(client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str) -> None:
+    """Registers a subscription on scalable topics; does nothing if it is registered already.
 
     Active segments without the subscription get it at their first message.
 
@@ -55,17 +58,19 @@ def register(client: PlanningClient, options: SourceOptions, name: str) -> None:
         BrokerError: the admin service refused, or did not answer.
     """
     if options.admin_url is not None:
-        for topic in options.scalable_topics:
+        for topic in topics:
             try:
                 client.admin(options.admin_url).hold_scalable(topic, name)
             except PulsarError as error:
                 raise error.noting(_WHY) from error
 
 
-def unregister(client: PlanningClient, options: SourceOptions, name: str) -> None:
+def unregister(
+    client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str
+) -> None:
     """Removes a subscription from scalable topics. Failures are logged."""
     if options.admin_url is not None:
-        for topic in options.scalable_topics:
+        for topic in topics:
             try:
                 client.admin(options.admin_url).release_scalable(topic, name)
             except PulsarError as error:

@@ -10,13 +10,14 @@ from types import MappingProxyType
 from pulsar_spark.client import (
     InitialPosition,
     PlanningClient,
+    ScalableTopicWatch,
     Segment,
     SegmentWatch,
     TopicLayout,
     run_all,
 )
 from pulsar_spark.errors import AuthError, BrokerError, DataLossError, NotReadyError, TopicNotFoundError
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.scalable.registration import is_registered, register
@@ -30,18 +31,21 @@ class ScalableTopics:
 
     Args:
         client: client of the cluster.
-        options: options of the source, with the topics.
+        options: options of the source, with the topics or the pattern.
 
     Attributes:
+        names: the named topics, or the topics of the pattern at the last list.
         subscription: name of the query's subscription, if registered on the topics.
         missing: topics that did not exist at the last lookup.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions) -> None:
+        self.names: Collection[TopicName] = options.scalable_topics
         self.subscription: str | None = None
         self.missing: set[TopicName] = set()
         self._client = client
         self._options = options
+        self._listing: ScalableTopicWatch | None = None
         self._layouts: dict[TopicName, SegmentWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
         self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # partitions of migrated topics
@@ -54,6 +58,30 @@ class ScalableTopics:
     def _orders_now(self) -> list[SegmentOrder]:
         """Returns a copy of all orders, because a listing thread may add one meanwhile."""
         return [*self._orders.values()]
+
+    @property
+    def topics(self) -> list[TopicName]:
+        """Returns the topics that existed at their last lookup."""
+        return [*self._orders]
+
+    def matching(self, pattern: TopicPattern) -> Collection[TopicName]:
+        """Lists the topics that match the query's pattern, and drops the data of other topics.
+
+        Raises:
+            BrokerError: the broker refused, or no broker answered.
+        """
+        if self._listing is None:
+            self._listing = self._client.watch_scalable_topics(pattern)
+        self.names = self._listing.topics()
+        for gone in self._layouts.keys() - {*self.names}:
+            self._layouts.pop(gone).close()
+            self._orders.pop(gone, None)
+        return self.names
+
+    @property
+    def has_other_names(self) -> bool:
+        """Whether the pattern's topics may differ from the last list; sends no request."""
+        return self._listing is not None and self._listing.changed
 
     def may_have_changed(self, topic: TopicName) -> bool:
         """Whether a topic's segments may differ from the last list; sends no request."""
@@ -72,6 +100,8 @@ class ScalableTopics:
         is_changed = watch is not None and watch.changed
         is_unheld = known is not None and is_changed and self._hold_again(topic, known)
         layout = self._with_legacy(topic, self._layout(topic))
+        if known is None and self.subscription is not None:
+            self._hold(topic, self.subscription)
         if known is not None and is_unheld:
             for name in layout.segments:
                 self._unheld.pop(name, None)
@@ -138,13 +168,17 @@ class ScalableTopics:
                 return False
             _log.warning("subscription %s was removed from %s; it is registered again", name, topic)
             self._unheld |= {each: known.final_ends.get(each) for each in known.layout.segments}
-            register(self._client, self._options, name)
         except BrokerError as error:
-            if error.is_passing or isinstance(error, AuthError):
-                raise
-            # The broker may be restarting, so a running query tries again.
-            raise NotReadyError(error.what, topic=error.topic, advice=error.advice) from error
+            raise _again(error) from error
+        self._hold(topic, name)
         return True
+
+    def _hold(self, topic: TopicName, name: str) -> None:
+        """Registers a running query's subscription on a topic."""
+        try:
+            register(self._client, self._options, [topic], name)
+        except BrokerError as error:
+            raise _again(error) from error
 
     def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
         """Whether a removed segment may have had unknown messages after a position.
@@ -153,7 +187,8 @@ class ScalableTopics:
             BrokerError: the admin service does not report whether the subscription ``name`` retained the
                 segment.
         """
-        final = self._orders[segment.base].final_ends.get(segment) if segment.base in self._orders else None
+        order = self._orders.get(segment.base)
+        final = None if order is None else order.final_ends.get(segment)
         if segment in self._unheld:
             final = self._unheld[segment]
         elif is_registered(self._client, self._options, segment.base, name) is not False:
@@ -179,7 +214,9 @@ class ScalableTopics:
     def take_changed(self) -> bool:
         """Whether a topic's segments may differ from the last list; resets the flag."""
         lacks_legacy, self._lacks_legacy = self._lacks_legacy, False
-        return lacks_legacy or any(watch.changed for watch in [*self._layouts.values()])
+        return (
+            lacks_legacy or self.has_other_names or any(watch.changed for watch in [*self._layouts.values()])
+        )
 
     @property
     def empty(self) -> set[TopicName]:
@@ -271,5 +308,15 @@ class ScalableTopics:
 
     def close(self) -> None:
         """Stops watching."""
+        listing, self._listing = self._listing, None
+        if listing is not None:
+            listing.close()
         while self._layouts:
             self._layouts.popitem()[1].close()
+
+
+def _again(error: BrokerError) -> BrokerError:
+    """Returns the error for a running query, which tries again, because the broker may be restarting."""
+    if error.is_passing or isinstance(error, AuthError):
+        return error
+    return NotReadyError(error.what, topic=error.topic, advice=error.advice)

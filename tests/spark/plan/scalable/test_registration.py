@@ -26,16 +26,16 @@ def options(topics):
 
 
 def test_scalable_topics_get_it_and_lose_it(cluster):
-    register(cluster, options(f"{NAME},classic"), "s")
-    register(cluster, options(f"{NAME},classic"), "s")
+    register(cluster, options(f"{NAME},classic"), [NAME], "s")
+    register(cluster, options(f"{NAME},classic"), [NAME], "s")
     assert cluster.registered == {NAME: {"s"}}
-    unregister(cluster, options(f"{NAME},classic"), "s")
+    unregister(cluster, options(f"{NAME},classic"), [NAME], "s")
     assert cluster.registered == {NAME: set()}
 
 
 def test_classic_topics_need_no_admin_service(cluster):
-    register(cluster, options_of(topic="classic"), "s")
-    unregister(cluster, options_of(topic="classic"), "s")
+    register(cluster, options_of(topic="classic"), [], "s")
+    unregister(cluster, options_of(topic="classic"), [], "s")
 
 
 def test_a_refusal_is_an_error_before_and_a_warning_after(cluster, caplog):
@@ -47,7 +47,7 @@ def test_a_refusal_is_an_error_before_and_a_warning_after(cluster, caplog):
 
     cluster.admin = lambda url: Refusing()
     with pytest.raises(AuthError, match="only for a subscription that is registered"):
-        register(cluster, options(str(NAME)), "s")
+        register(cluster, options(str(NAME)), [NAME], "s")
     with caplog.at_level(logging.WARNING):
-        unregister(cluster, options(str(NAME)), "s")
+        unregister(cluster, options(str(NAME)), [NAME], "s")
     assert str(NAME) in caplog.text
