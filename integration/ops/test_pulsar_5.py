@@ -323,6 +323,8 @@ def test_the_command_creates_a_topic_and_removes_its_subscription(line_5, topic,
 
     assert run("create", name, "2") == "done\n"
     assert run("partitions", name) == "2\n"
+    assert name in json.loads(run("topics", "public/default"))
+    assert json.loads(run("schemas", name)) == {"getSchemaResponses": []}
     assert "It has 2 segments" in run("create", name, "3", code=1)
     admin = ServiceAdmin(line_5.admin_url)
     admin.hold_scalable(TopicName.parse(name, scalable=True), "mine")

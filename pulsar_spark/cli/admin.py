@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,10 @@ def _print(answer: Any) -> None:
 
 
 def _topics(admin: Admin, given: argparse.Namespace) -> list[str]:
-    return list(map(str, admin.topics(given.namespace)))
+    found = admin.topics(given.namespace)
+    with suppress(TopicNotFoundError):  # brokers before Pulsar 5 have no scalable topics
+        found += sorted(admin.scalable_topics(*namespace_parts(given.namespace)))
+    return list(map(str, found))
 
 
 def _create(admin: Admin, given: argparse.Namespace) -> Any:
@@ -176,7 +180,7 @@ def _statistics(admin: Admin, topic: TopicName, kind: str, query: str = "") -> A
 
 
 def _schemas(admin: Admin, given: argparse.Namespace) -> Any:
-    topic = topic_of(given.topic).base
+    topic = _any_topic(given).base
     place = "schemas", topic.tenant, topic.namespace, topic.local
     if given.register is None:
         return admin.call("GET", *place, "schemas")

@@ -51,8 +51,9 @@ def topic_of(text: str) -> TopicName:
         raise UnsupportedError(
             "this command does not take scalable topics",
             topic=text,
-            advice="The actions create, delete, stats, subscriptions and unsubscribe of pulsar_spark admin "
-            "take them, and partitions shows their segments. Pulsar's HTTP API has more: /admin/v2/scalable",
+            advice="The actions create, delete, stats, schemas, subscriptions and unsubscribe of "
+            "pulsar_spark admin take them, and partitions shows their segments. Pulsar's HTTP API has more: "
+            "/admin/v2/scalable",
         )
     return topic
 

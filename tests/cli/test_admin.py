@@ -211,6 +211,13 @@ def test_scalable_topics(admin, run, capsys):
     assert json.loads(run("subscriptions", SCALABLE)) == ["mine"]
     assert run("unsubscribe", SCALABLE, "mine") == "done\n"
     assert last(admin) == ("DELETE", f"{AT_SCALABLE}/subscriptions/mine?type=STREAM")
+    admin.others["GET", "schemas/public/default/t/schemas"] = {"getSchemaResponses": []}
+    assert json.loads(run("schemas", SCALABLE)) == {"getSchemaResponses": []}
+    admin.topics[TOPIC] = {}
+    assert json.loads(run("topics", "public/default")) == [str(TOPIC)]
+    admin.others["GET", "scalable/public/default"] = ["topic://public/default/u", SCALABLE]
+    names = [str(TOPIC), SCALABLE, "topic://public/default/u"]
+    assert json.loads(run("topics", "public/default")) == names
     admin.others["DELETE", AT_SCALABLE] = None
     assert run("delete", SCALABLE) == "done\n"
     asked = len(admin.requests)
