@@ -61,7 +61,7 @@ class Inbox:
         self._is_full = False
         self._messages: list[Messages] = []
         self._groups: deque[list[Messages]] = deque()  # messages received before those in ``_messages``
-        self._bytes = self._group_bytes = 0  # bytes of both
+        self._bytes = self._group_bytes = 0  # bytes of ``_messages``, and of ``_groups``
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
 

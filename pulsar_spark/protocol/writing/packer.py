@@ -215,7 +215,7 @@ class Packer:
         yield from message.entries
 
     def _common(self) -> bytes:
-        """Returns the last common fields of an entry's metadata."""
+        """Returns the fields that the metadata of all further entries have in common, which come last."""
         if self.transaction is None:
             return self.version_field
         return self.version_field + transaction_fields(self.transaction)

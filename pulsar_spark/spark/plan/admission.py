@@ -143,7 +143,7 @@ class Admission:
             # Runs that are stopped early must not always begin with the same partitions.
             named = {each.topic: each for each in open_}
             turn = in_turn(named, self._last_turn or random.choice([*named]), count)
-            self._last_turn, count = turn[-1], None  # each further round would wait as long
+            self._last_turn, count = turn[-1], None  # further rounds would wait as long, so take all
             planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
                 break  # the remaining partitions have the next turns
@@ -205,7 +205,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # repeated with current limits
+        busy = self._searches.busy | self._searches.take().keys()  # late results have older limits
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()

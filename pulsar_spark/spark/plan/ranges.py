@@ -69,8 +69,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
     """Makes a range for each partition with messages between ``start`` and ``end``, in a fixed order.
 
     Args:
-        start: end of the previous batch. If it names another subscription than ``end``, it was created again
-            for a batch 0 that did not finish.
+        start: end of the previous batch. If it names another subscription than ``end``, the query
+            started again from nothing, because batch 0 had not finished.
         end: end of the batch's first plan.
         starts: position of the subscription of ``end`` when this run opened it, by partition: the start of
             partitions missing in ``start``, and of a batch 0 that is planned again.

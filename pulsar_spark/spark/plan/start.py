@@ -145,7 +145,7 @@ def start_before(
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
-        started.subscription.partitions[topic].is_start_time_found = False  # it may be after that end
+        started.subscription.partitions[topic].is_start_time_found = False  # it may be after the new start
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 

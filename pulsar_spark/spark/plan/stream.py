@@ -113,7 +113,7 @@ class QueryPlanner:
             if end is not None:
                 positions = start_before(started, end.positions, self._options)
                 self._loss_check.check_first_end(started.subscription, end.positions)
-                self._start_is_durable = True  # when latest() is called
+                self._start_is_durable = True  # Spark has checkpointed it by the next latest()
             witness = self._witnesses.at_start(positions) if end is None else None
             self._fresh = Offsets(name, positions, witness)
         return self._fresh

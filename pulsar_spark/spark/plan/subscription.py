@@ -374,7 +374,7 @@ class Subscription:
                     )
                     _log.warning("%s", ended)
 
-    # ---- moving it
+    # ---- moving the subscription
 
     def put_back(self, topic: TopicName, position: MessageId) -> None:
         """Moves the subscription back, so that it retains all messages after ``position``."""
@@ -420,7 +420,7 @@ def _close_opened(opened: object) -> None:
 
 
 def _naming(error: PulsarError, name: str) -> PulsarError:
-    """Returns the error; if another consumer uses the subscription, with the subscription's name."""
+    """Adds the subscription's name to a BusyError; returns any other error unchanged."""
     if not isinstance(error, BusyError):
         return error
     return BusyError(

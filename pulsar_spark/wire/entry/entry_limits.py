@@ -20,7 +20,7 @@ from pulsar_spark.arrow.arrays import Ints
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# Maximum list and map items for each stored byte of an entry, and for each uncompressed byte.
+# Items that each stored byte of an entry pays for, and each uncompressed byte.
 ITEMS_PER_BYTE, ITEMS_PER_UNCOMPRESSED = 8, 1 / 32
 # Maximum messages of any entry, and further messages for each stored byte.
 MESSAGES, MESSAGES_PER_BYTE = 100_000, 0.5
