@@ -37,17 +37,20 @@ class Metric(NamedTuple):
 
     Attributes:
         name: name without the prefix.
-        kind: ``counter`` or ``gauge``.
-        labels: names of the labels.
         text: description, in one line.
-        samples: returns the values for a snapshot.
+        samples: function that returns the values for a snapshot.
+        labels: names of the labels.
     """
 
     name: str
-    kind: str
-    labels: tuple[str, ...]
     text: str
     samples: Callable[[Snapshot], Samples]
+    labels: tuple[str, ...] = ("query",)
+
+    @property
+    def kind(self) -> str:
+        """Returns ``counter`` for a number that only grows, else ``gauge``."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 def _each(value: Callable[[QueryFigures], float | None]) -> Callable[[Snapshot], Samples]:
@@ -107,134 +110,97 @@ def bytes_per_second(batch: BatchFigures) -> float:
     return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
 
 
-_QUERY = ("query",)
 _PARTITION = ("query", "topic", "partition")
 
 METRICS = (
     Metric(
         "backlog_entries",
-        "gauge",
-        _PARTITION,
         "Broker entries that were not processed when the last trigger ran.",
         _backlog_entries,
+        _PARTITION,
     ),
     Metric(
         "backlog_messages_estimate",
-        "gauge",
-        _PARTITION,
         "Messages in these entries, estimated from some entries.",
         _backlog_messages,
+        _PARTITION,
     ),
     Metric(
         "lag_seconds",
-        "gauge",
-        ("query", "topic"),
         "Age of the oldest message that is not processed, since it was published; 0 if there is none.",
         _lags,
+        ("query", "topic"),
     ),
     Metric(
         "backlog_timestamp_seconds",
-        "gauge",
-        _QUERY,
         "Unix time of the trigger that counted the backlog.",
         _each(lambda query: _seconds(query.backlog_ms)),
     ),
     Metric(
         "last_progress_timestamp_seconds",
-        "gauge",
-        _QUERY,
         "Unix time when a micro-batch last ended, or when the query last waited for messages.",
         _each(lambda query: _seconds(query.progress_ms)),
     ),
-    Metric("batch_id", "gauge", _QUERY, "Number of the last micro-batch.", _batch(lambda last: last.number)),
+    Metric("batch_id", "Number of the last micro-batch.", _batch(lambda last: last.number)),
     Metric(
         "batch_duration_seconds",
-        "gauge",
-        _QUERY,
         "Duration of the last micro-batch in seconds.",
         _batch(lambda last: last.seconds),
     ),
-    Metric(
-        "read_rows_total",
-        "counter",
-        _QUERY,
-        "Rows that the query has read.",
-        _each(lambda query: query.rows),
-    ),
+    Metric("read_rows_total", "Rows that the query has read.", _each(lambda query: query.rows)),
     Metric(
         "read_rows_per_second",
-        "gauge",
-        _QUERY,
         "Rows per second that the last micro-batch read.",
         _batch(lambda last: last.rows_per_second),
     ),
     Metric(
         "read_bytes_estimate_total",
-        "counter",
-        _QUERY,
         "Stored bytes that the query has read, estimated from some entries.",
         _each(lambda query: query.read_bytes),
     ),
     Metric(
         "read_bytes_estimate_per_second",
-        "gauge",
-        _QUERY,
         "Stored bytes per second that the last micro-batch read, estimated.",
         _batch(bytes_per_second),
     ),
     Metric(
         "written_messages_total",
-        "counter",
-        _QUERY,
         "Messages that a Pulsar sink has written.",
         _each(lambda query: query.written.messages),
     ),
     Metric(
         "written_bytes_total",
-        "counter",
-        _QUERY,
         "Bytes of the entries that a Pulsar sink has written, as stored at the broker.",
         _each(lambda query: query.written.bytes),
     ),
     Metric(
         "possible_duplicates_total",
-        "counter",
-        _QUERY,
         "Maximum number of messages that a Pulsar sink may have duplicated.",
         _each(lambda query: query.written.possible_duplicates),
     ),
     Metric(
         "data_losses_total",
-        "counter",
-        _QUERY,
         "Losses of unprocessed messages that the planner logged as a warning.",
         _each(lambda query: query.data_losses),
     ),
     Metric(
         "possible_loss_partitions",
-        "gauge",
-        _QUERY,
         "Topic partitions of which messages may have been deleted before the query read them.",
         _each(lambda query: sum(bool(each.possible_loss) for each in query.partitions)),
     ),
     Metric(
         "ended_partitions",
-        "gauge",
-        _QUERY,
         "Topic partitions that were terminated or migrated to another cluster, and are read to their end.",
         _each(lambda query: query.ended_partitions),
     ),
     Metric(
         "retries_total",
-        "counter",
-        (*_QUERY, "part"),
         "Requests to brokers that the planner or tasks of the sink retried.",
         _retries,
+        ("query", "part"),
     ),
     Metric(
         "failed_runs_total",
-        "counter",
-        _QUERY,
         "Runs of a query that ended with an error. The metric remains after the query has ended.",
         _failed_runs,
     ),
