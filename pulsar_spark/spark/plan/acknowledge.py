@@ -60,8 +60,7 @@ class Acknowledger:
             partition: step
             for partition in partitions
             if partition not in waiting
-            and (step := partition.ack_step(now, expire, partition.seen, is_polled=is_polled))
-            is not AckStep.NOTHING
+            and (step := partition.ack_step(now, expire, is_polled=is_polled)) is not AckStep.NOTHING
         }
         probes = (each for each, step in steps.items() if step is AckStep.PROBE)
         probed = probe_chunks(self._client, self._calls, probes)

@@ -86,13 +86,6 @@ class AckStep(Enum):
     WAIT = "it is acknowledged later"
 
 
-class Seen(NamedTuple):
-    """All visible entries of a partition in ``(after, reached]`` were seen, and none was part of a chunk."""
-
-    after: MessageId
-    reached: MessageId
-
-
 class _Probed(NamedTuple):
     """The entry up to which a partition was probed for chunks, and the time of the probe."""
 
@@ -314,15 +307,12 @@ class Partition:
         if self._held is None:
             self._held = deque()
 
-    def ack_step(
-        self, now: float, expire: float, seen: Seen | None = None, *, is_polled: bool = False
-    ) -> AckStep:
+    def ack_step(self, now: float, expire: float, *, is_polled: bool = False) -> AckStep:
         """Returns the next step in acknowledging processed entries, by the first table of the module.
 
         Args:
             now: time in seconds of a monotonic clock.
             expire: same as in :meth:`settle`.
-            seen: entries that the partition's tail has seen; None without a tail.
             is_polled: whether more triggers are expected soon.
         """
         done = self.processed
@@ -331,7 +321,7 @@ class Partition:
         if self.has_chunks:
             step = self._step_with_chunks(done, now)
         else:
-            step = self._step_without_chunks(done, now, seen, is_polled=is_polled)
+            step = self._step_without_chunks(done, now, is_polled=is_polled)
         return AckStep.WAIT if step is AckStep.PROBE and now < self._probe_again_at else step
 
     def _step_with_chunks(self, done: MessageId, now: float) -> AckStep:
@@ -340,10 +330,8 @@ class Partition:
         is_due = done >= self.end or not self._is_probed(done, now, _DATED_FOR)
         return AckStep.PROBE if is_due else AckStep.ACKNOWLEDGE
 
-    def _step_without_chunks(
-        self, done: MessageId, now: float, seen: Seen | None, *, is_polled: bool
-    ) -> AckStep:
-        if seen is not None and self._is_seen(done, seen):
+    def _step_without_chunks(self, done: MessageId, now: float, *, is_polled: bool) -> AckStep:
+        if self._is_seen(done):
             return AckStep.ACKNOWLEDGE
         if self._removes_nothing(done) and self._is_probed(done, now, _PROBED_FOR):
             return AckStep.ACKNOWLEDGE
@@ -359,22 +347,18 @@ class Partition:
         """Whether acknowledging up to ``done`` completes no ledger, so the broker removes no ledger."""
         return done.ledger == self.acknowledged.ledger == self.last.ledger and done < self.last
 
-    def _is_seen(self, done: MessageId, seen: Seen) -> bool:
-        """Whether a tail has seen all unacknowledged entries up to ``done``, or the last few of them."""
-        if seen.reached < done:
+    def _is_seen(self, done: MessageId) -> bool:
+        """Whether the tail has seen all unacknowledged entries up to ``done``, or the last few of them."""
+        if self.tail is None or self.tail.reached < done:
             return False
-        is_near = seen.after.ledger == done.ledger and done.entry - seen.after.entry >= PROBED_ENTRIES
-        return seen.after <= self.acknowledged or is_near
+        after = self.tail.after
+        is_near = after.ledger == done.ledger and done.entry - after.entry >= PROBED_ENTRIES
+        return after <= self.acknowledged or is_near
 
     def _is_probed(self, done: MessageId, now: float, seconds: float) -> bool:
         """Whether a ledger was probed for chunks in the last ``seconds`` seconds."""
         probed = self._probed
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
-
-    @property
-    def seen(self) -> Seen | None:
-        """Returns the entries that the tail has seen; None without a tail."""
-        return None if self.tail is None else Seen(self.tail.after, self.tail.reached)
 
     def follow(self, tail: Tail) -> bool:
         """Lets a tail see the entries up to the known end; False if it cannot."""

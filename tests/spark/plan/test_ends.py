@@ -18,7 +18,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan import ends, timing
 from pulsar_spark.spark.plan.ends import EndTracker
-from pulsar_spark.spark.plan.partition import Partition, Seen, visible_end
+from pulsar_spark.spark.plan.partition import Partition, visible_end
 from pulsar_spark.spark.plan.timing import EndSchedule
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
@@ -131,7 +131,8 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
         assert tracked.tracker.has_arrivals
         assert tracked.after(0.06) == ([TOPICS[1]], {TOPICS[1]: place}, [])
         assert tracked.after(0.06) == ([], {}, []), "its tail follows"
-        assert tracked.partitions[TOPICS[1]].seen == Seen(MessageId.EARLIEST, place)
+        tail = tracked.partitions[TOPICS[1]].tail
+        assert (tail.after, tail.reached) == (MessageId.EARLIEST, place)
     assert tracked.cluster.open_readers == 3
     assert tracked.cluster.count("tail") == 3
     assert tracked.chunks == []
@@ -180,7 +181,7 @@ def test_a_partition_to_which_much_comes_has_no_tail_until_it_is_idle(tracked):
     tracked.topics[1].produce(17)
     assert tracked.after(0.06)[0] == [TOPICS[1]]
     assert tracked.cluster.open_readers == 2
-    assert tracked.partitions[TOPICS[1]].seen is None
+    assert tracked.partitions[TOPICS[1]].tail is None
     for _ in range(3):
         tracked.topics[1].produce(1)
         assert tracked.after(0.06)[0] == [TOPICS[1]]
@@ -279,13 +280,13 @@ def test_entries_too_large_for_a_tail_are_not_begun_with_again_and_again(tracked
         tracked.after(0.06)
     assert tracked.cluster.count("tail", TOPICS[1]) <= 3
     assert tracked.after(0.06) == ([], {}, [])
-    assert tracked.partitions[TOPICS[1]].seen.after == tracked.topics[1].last
+    assert tracked.partitions[TOPICS[1]].tail.after == tracked.topics[1].last
     tracked.partitions[TOPICS[1]].acknowledged = tracked.topics[1].last
     for _ in range(3):
         place = tracked.topics[1].produce(2)[-1]
         assert tracked.after(0.06)[1] == {TOPICS[1]: place}
         tracked.after(0.06)
-    assert tracked.partitions[TOPICS[1]].seen.reached == place, "it follows what is small enough"
+    assert tracked.partitions[TOPICS[1]].tail.reached == place, "it follows what is small enough"
 
 
 def test_when_there_is_something_to_do(tracked):

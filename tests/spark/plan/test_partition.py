@@ -1,17 +1,26 @@
 """Partition: positions over triggers, and the steps of an acknowledgement as a table."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.client import LastMessageId
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.partition import AckStep, Partition, Seen, visible_end
+from pulsar_spark.spark.plan.partition import AckStep, Partition, visible_end
 from tests.loops import for_each
 
 NOTHING, ACKNOWLEDGE, PROBE, WAIT = AckStep.NOTHING, AckStep.ACKNOWLEDGE, AckStep.PROBE, AckStep.WAIT
 EXPIRE = 60.0
 T = TopicName.parse("t")
+
+
+class Seen(NamedTuple):
+    """What a tail has seen: all entries in ``(after, reached]``."""
+
+    after: MessageId
+    reached: MessageId
 
 
 def at(text):
@@ -143,7 +152,8 @@ def test_the_next_step_where_chunks_were_met(position, probed, step):
         place, ago = probed
         state.probed(at(place), 100.0 - ago)
     assert state.ack_step(100.0, EXPIRE) is step
-    assert state.ack_step(100.0, EXPIRE, Seen(at("5:-1"), at("5:9"))) is step, "a tail does not date it"
+    state.tail = Seen(at("5:-1"), at("5:9"))
+    assert state.ack_step(100.0, EXPIRE) is step, "a tail does not date it"
 
 
 @pytest.mark.parametrize(
@@ -163,8 +173,8 @@ def test_the_next_step_where_chunks_were_met(position, probed, step):
 )
 def test_what_a_tail_has_to_see(acknowledged, after, reached, is_enough):
     state = state_of("5:30", acknowledged=acknowledged, last="5:30")
-    step = state.ack_step(100.0, EXPIRE, Seen(at(after), at(reached)))
-    assert step is (ACKNOWLEDGE if is_enough else PROBE)
+    state.tail = Seen(at(after), at(reached))
+    assert state.ack_step(100.0, EXPIRE) is (ACKNOWLEDGE if is_enough else PROBE)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +193,8 @@ def test_a_tail_begins_where_it_sees_enough(acknowledged, last, start):
     state = state_of(last, acknowledged=acknowledged, last=last)
     assert state.tail_start == at(start)
     if start.startswith("5:") and acknowledged < last:
-        assert state.ack_step(100.0, EXPIRE, Seen(at(start), at(last))) in (ACKNOWLEDGE, PROBE)
+        state.tail = Seen(at(start), at(last))
+        assert state.ack_step(100.0, EXPIRE) in (ACKNOWLEDGE, PROBE)
     state.meet_chunks()
     assert state.tail_start == at(last), "chunks are known"
 
@@ -201,7 +212,8 @@ def test_no_ledger_is_acknowledged_with_a_chunk_near_its_end_that_nobody_has_loo
     state.position = done
     state.acknowledged = entries[begun] if begun < len(entries) - 1 else at("5:-1")
     first = entries[after] if after < len(entries) else at("5:-1")
-    if state.ack_step(100.0, EXPIRE, Seen(first, done)) is not ACKNOWLEDGE:
+    state.tail = Seen(first, done)
+    if state.ack_step(100.0, EXPIRE) is not ACKNOWLEDGE:
         return
     looked_at = [each for each in entries if first < each <= done]
     unacknowledged = [each for each in entries if state.acknowledged < each <= done]
@@ -228,8 +240,10 @@ def test_probes_that_fail_again_and_again_leave_time_for_other_partitions(waited
 def test_a_probe_that_failed_holds_nothing_that_needs_no_probe():
     state = state_of("5:4", acknowledged="5:3")
     state.probe_failed(100.0, 30.0)
-    assert state.ack_step(100.0, EXPIRE, Seen(at("5:3"), at("5:3"))) is WAIT
-    assert state.ack_step(100.0, EXPIRE, Seen(at("5:3"), at("5:4"))) is ACKNOWLEDGE
+    state.tail = Seen(at("5:3"), at("5:3"))
+    assert state.ack_step(100.0, EXPIRE) is WAIT
+    state.tail = Seen(at("5:3"), at("5:4"))
+    assert state.ack_step(100.0, EXPIRE) is ACKNOWLEDGE
 
 
 def test_without_chunks_all_that_is_processed_is_settled():
