@@ -50,11 +50,12 @@ _MAX_BYTES = 256 << 10
 _SAMPLES = 8
 
 
-class _Sample:
+class _Sample(NamedTuple):
     """The entries of one probe, the messages that end in them, and their bytes."""
 
-    def __init__(self, entries: int, messages: int, size: int) -> None:
-        self.entries, self.messages, self.size = entries, messages, size
+    entries: int
+    messages: int
+    size: int
 
 
 class EntrySampler:

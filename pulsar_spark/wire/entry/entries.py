@@ -154,12 +154,12 @@ class Entries:
     @property
     def publish_time(self) -> Ints:
         """Publish times in ms since the epoch, int64[n]; values above 2**63 - 1 are negative."""
-        return self._number(_PUBLISH_TIME)
+        return self.numbers(_PUBLISH_TIME)[0]
 
     @property
     def sequence_id(self) -> Ints:
         """Sequence ids (a batch's first), int64[n]; values above 2**63 - 1 are negative."""
-        return self._number(_SEQUENCE_ID)
+        return self.numbers(_SEQUENCE_ID)[0]
 
     @property
     def last_sequence_id(self) -> Ints:
@@ -170,33 +170,27 @@ class Entries:
     @property
     def chunked(self) -> Flags:
         """Whether entries are chunks, or complete chunked messages, bool[n]."""
-        return self._number(_CHUNKS).astype(np.int32) > 1
+        return self.numbers(_CHUNKS)[0].astype(np.int32) > 1
 
     @property
     def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """Returns the payloads' CompressionType, known or unknown, int32[n]; higher bits are dropped."""
-        return self._number(_COMPRESSION).astype(np.int32)
+        return self.numbers(_COMPRESSION)[0].astype(np.int32)
 
     @property
     def uncompressed_size(self) -> Ints:
         """Declared uncompressed sizes in bytes, int64[n]."""
-        return self._number(_UNCOMPRESSED_SIZE) & 0xFFFFFFFF
+        return self.numbers(_UNCOMPRESSED_SIZE)[0] & 0xFFFFFFFF
 
     @property
     def encrypted(self) -> Flags:
         """Whether entries have encryption keys, bool[n]."""
-        spans = self._block.fields.spans
-        if _ENCRYPTION_KEYS not in spans:
-            return np.zeros(len(self), np.bool_)
-        return spans[_ENCRYPTION_KEYS][2][self._first : self._stop]
+        return self._has(_ENCRYPTION_KEYS)
 
     @property
     def copied(self) -> Flags:
         """Whether each entry is a replicator's copy from another cluster, bool[n]."""
-        spans = self._block.fields.spans
-        if _REPLICATED_FROM not in spans:
-            return np.zeros(len(self), np.bool_)
-        return spans[_REPLICATED_FROM][2][self._first : self._stop]
+        return self._has(_REPLICATED_FROM)
 
     @property
     def payload_sizes(self) -> Ints:
@@ -283,11 +277,11 @@ class Entries:
             block.first_chunks.get(place),
         )
 
-    def _number(self, field: EntryField) -> Ints:
-        numbers = self._block.fields.numbers
-        if field not in numbers:
-            return np.zeros(len(self), np.int64)
-        return numbers[field][0][self._first : self._stop]
+    def _has(self, field: EntryField) -> Flags:
+        spans = self._block.fields.spans
+        if field not in spans:
+            return np.zeros(len(self), np.bool_)
+        return spans[field][2][self._first : self._stop]
 
 
 class Decoded(NamedTuple):
