@@ -2,23 +2,12 @@
 
 from collections.abc import Generator
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
-from pulsar_spark.client import Client, Entries, read_ranges
+from pulsar_spark.client import Client, Entries, Range, read_ranges
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.ids import MessageId, TopicName
-
-
-class OneRange(NamedTuple):
-    """A range of a topic partition, as of ``read_ranges``."""
-
-    topic: TopicName
-    start: MessageId
-    end: MessageId
-    visible: bool
-    begins: MessageId | None
-    followed: bool = False
 
 
 def read_range(
@@ -48,7 +37,7 @@ def read_range(
         options: of ``read_ranges``.
     """
     if window_bytes is None:
-        asked = OneRange(topic, start, end, visible, begins, followed)
+        asked = Range(topic, start, end, visible, begins, followed)
         with closing(read_ranges(client, [asked], **options)) as ranges:
             for entries in ranges:
                 yield from entries

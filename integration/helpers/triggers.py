@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from integration.broker.waiting import wait_until
+from pulsar_spark.client import Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA

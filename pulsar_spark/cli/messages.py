@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,13 +19,14 @@ from pulsar_spark.client import (
     DecodedMessages,
     MessageColumns,
     ProducerOptions,
+    Range,
     TopicWriter,
     decode_entries,
     probe_bounds,
     read_ranges,
 )
 from pulsar_spark.errors import OptionError
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 
 _TIMEOUT = 30.0  # seconds, for each next entry
 _BYTES = 1 << 20  # maximum bytes of entries decoded at once
@@ -54,17 +55,6 @@ def add_commands(commands: Any) -> None:
     send.add_argument("text", metavar="TEXT", help="value of the message")
     send.add_argument("--key", help="key of the message")
     peek.add_argument("-n", type=int, default=10, metavar="NUMBER", help="of messages (default: %(default)s)")
-
-
-class _Stored(NamedTuple):
-    """A topic partition's range, see :class:`pulsar_spark.client.reading.message_range.TopicRange`."""
-
-    topic: TopicName
-    start: MessageId
-    end: MessageId
-    visible: bool = True
-    begins: MessageId | None = None
-    followed: bool = False
 
 
 def _client(given: argparse.Namespace) -> Client:
@@ -98,7 +88,7 @@ def _messages(client: Client, topic: TopicName, number: int) -> Generator[dict[s
         bounds = probe_bounds(client, partition)
         if not bounds.begin < bounds.last:
             continue
-        ranges = [_Stored(partition, bounds.begin, bounds.last)]
+        ranges = [Range(partition, bounds.begin, bounds.last)]
         with closing(read_ranges(client, ranges, poll_timeout=_TIMEOUT)) as streams:
             for entries in streams:
                 for messages in decode_entries(partition, entries, max_rows=number, max_bytes=_BYTES):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import LostRange, now, prefetch, read_ranges, shared_client
+from pulsar_spark.client import LostRange, Range, now, prefetch, read_ranges, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.monitoring.driver_files import PlannerFile
 from pulsar_spark.spark.options.encryption import decryptor_of
@@ -28,7 +28,7 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import Json, OffsetCache
-from pulsar_spark.spark.plan.ranges import Range, Task, share_tasks
+from pulsar_spark.spark.plan.ranges import Task, share_tasks
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.processes import prepare_worker, set_up_logs, warn_of_login
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows

@@ -15,11 +15,11 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 import pulsar_spark
 import pyspark_pulsar
 import pyspark_pulsar_spark
+from pulsar_spark.client import Range
 from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import data_source as source_module
 from pulsar_spark.spark.data_source import PulsarDataSource, register
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.sink.report import TaskReport
 from tests.test_modules import ROOT

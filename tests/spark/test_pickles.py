@@ -7,9 +7,9 @@ from pyspark.cloudpickle import dumps
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
+from pulsar_spark.client import Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.data_source import PulsarDataSource
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.sink.report import TaskReport
 

@@ -14,7 +14,7 @@ from pyspark import SparkFiles
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import LongType, StringType, StructType
 
-from pulsar_spark.client import PlanningClient, Schema, SchemaType, now
+from pulsar_spark.client import PlanningClient, Range, Schema, SchemaType, now
 from pulsar_spark.errors import CorruptError, DataLossError, OptionError, SchemaError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import reader
@@ -22,7 +22,6 @@ from pulsar_spark.spark.data_source import PulsarDataSource
 from pulsar_spark.spark.monitoring.driver_files import new_planner_id, planners_path, read_planners
 from pulsar_spark.spark.monitoring.source_report import SourceReport
 from pulsar_spark.spark.plan import timing
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows import read

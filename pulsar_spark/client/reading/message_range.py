@@ -6,7 +6,6 @@ import logging
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
     message_key,
 )
 from pulsar_spark.protocol.reading.permits import FIRST_ENTRIES
+from pulsar_spark.protocol.reading.range_progress import Range
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
@@ -36,37 +36,9 @@ _OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
 _NOTHING = Entries.of([])
 
 
-class TopicRange(Protocol):
-    """The range to read of one topic partition."""
-
-    @property
-    def topic(self) -> TopicName:
-        """Returns one partition, or a topic without partitions."""
-
-    @property
-    def start(self) -> MessageId:
-        """Returns the position before the range; if within a batch, the whole batch is read."""
-
-    @property
-    def end(self) -> MessageId:
-        """Returns the last entry of the range."""
-
-    @property
-    def visible(self) -> bool:
-        """See :class:`RangeOptions`."""
-
-    @property
-    def begins(self) -> MessageId | None:
-        """See :class:`RangeOptions`."""
-
-    @property
-    def followed(self) -> bool:
-        """See :class:`RangeOptions`."""
-
-
 def read_ranges(
     client: Client,
-    ranges: Sequence[TopicRange],
+    ranges: Sequence[Range],
     *,
     poll_timeout: float,
     fail_on_data_loss: bool = True,

@@ -1,4 +1,4 @@
-"""RangeProgress: the position in a range of a topic partition, and the lost part of the range. Pure.
+"""Range, and RangeProgress: the position in a range, and the lost part of the range. Pure.
 
 A range is ``(start, end]``. Brokers do not report that a reader begins after deleted data, that a message TTL
 or trimming has moved it, or that the rest of a range is never delivered (markers of transactions, aborted or
@@ -48,13 +48,40 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulsar_spark.ids import MessageId
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.translation import CopyRange
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 # Maximum attempts in a row to read a range again from the same position.
 _MAX_REPEATS = 5
+
+
+class Range(NamedTuple):
+    """A range to read: the messages of a topic partition in ``(start, end]``.
+
+    Attributes:
+        topic: one partition, or a topic without partitions.
+        start: position up to which all messages are planned already; if within a batch, the whole batch is
+            read.
+        end: last message, inclusive.
+        visible: whether ``end`` was a visible message when the range was planned; its absence then is data
+            loss. False for borders within a split range, and for ends from users, which may be markers,
+            aborted, or after the end of their ledger.
+        begins: position after which the broker had all messages when the range was planned; if a reader can
+            only begin later, data is lost. None: unknown.
+        followed: whether a visible message followed ``end`` when the range was planned.
+        copies: copies to read, of entries of clusters that the query has left.
+    """
+
+    topic: TopicName
+    start: MessageId
+    end: MessageId
+    visible: bool = True
+    begins: MessageId | None = None
+    followed: bool = False
+    copies: tuple[CopyRange, ...] = ()
 
 
 class LostRange(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from pulsar_spark.client import PartitionBounds, PlanningClient
+from pulsar_spark.client import PartitionBounds, PlanningClient, Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import Positions, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
-from pulsar_spark.spark.plan.ranges import Range, plan_batch, split_ranges
+from pulsar_spark.spark.plan.ranges import plan_batch, split_ranges
 from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed, warn_of_late_starts
 from pulsar_spark.spark.plan.topics import first_contact, migrated
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import EntryInfo, EntryProbe, Ledger, PlanningClient
+from pulsar_spark.client import EntryInfo, EntryProbe, Ledger, PlanningClient, Range
 from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.ranges import Range, Track
+from pulsar_spark.spark.plan.ranges import Track
 from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)

@@ -14,14 +14,14 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient, Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Life, Partition
-from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
+from pulsar_spark.spark.plan.ranges import plan_ranges, split_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.start import after_start_times
 

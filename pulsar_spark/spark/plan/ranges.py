@@ -15,9 +15,9 @@ import itertools
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from pulsar_spark.client import CopyRange, Ledger
+from pulsar_spark.client import Ledger, Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
@@ -34,31 +34,6 @@ _MESSAGES_PER_ENTRY = 1000
 
 # Maximum counts that fail because of a rollover or a topic that grows too fast; then a border is inexact.
 _MAX_FAILURES = 20
-
-
-class Range(NamedTuple):
-    """A range that a task reads, alone or with other ranges: messages of a partition in ``(start, end]``.
-
-    Attributes:
-        topic: topic partition.
-        start: position up to which all messages are planned already.
-        end: last message, inclusive.
-        visible: whether ``end`` was a visible message when the range was planned; its absence then is data
-            loss. False for borders within a split range, and for ends from users, which may be markers,
-            aborted, or after the end of their ledger.
-        begins: position after which the broker had all messages when the range was planned; if a reader can
-            only begin later, data is lost. None: unknown.
-        followed: whether a visible message followed ``end`` when the range was planned.
-        copies: copies to read, of entries of clusters that the query has left.
-    """
-
-    topic: TopicName
-    start: MessageId
-    end: MessageId
-    visible: bool = True
-    begins: MessageId | None = None
-    followed: bool = False
-    copies: tuple[CopyRange, ...] = ()
 
 
 # The ranges that one task reads, one after another.

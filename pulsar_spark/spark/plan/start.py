@@ -20,13 +20,12 @@ from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
-from pulsar_spark.client import Calls, InitialPosition, LastMessageId, PlanningClient
+from pulsar_spark.client import Calls, InitialPosition, LastMessageId, PlanningClient, Range
 from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.partition import Partition
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import (
     before_time,
     probe_bounds,

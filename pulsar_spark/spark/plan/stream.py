@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Set
 from functools import partial
 from typing import TypeVar
 
-from pulsar_spark.client import PROMPT, Calls, Kind, LastMessageId, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, Kind, LastMessageId, PlanningClient, Range
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
@@ -34,7 +34,6 @@ from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import Life, Partition
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import existing, probe_bounds
 from pulsar_spark.spark.plan.restart import Checkpoint, restart_query
 from pulsar_spark.spark.plan.scalable.registration import unregister

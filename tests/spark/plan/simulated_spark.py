@@ -3,12 +3,12 @@
 import json
 from datetime import datetime, timedelta, timezone
 
+from pulsar_spark.client import Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from pulsar_spark.client import Range
 from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
-from pulsar_spark.spark.plan.ranges import Range
 from tests.spark.plan.simulated_spark import at, iso_time, options_of, two_ledgers
 
 T = TopicName.parse("t")

@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
+from pulsar_spark.client import Range
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
-from pulsar_spark.spark.plan.ranges import Range, split_ranges
+from pulsar_spark.spark.plan.ranges import split_ranges
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.client import Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.ranges import Range, Track, plan_batch, plan_ranges, share_tasks, split_ranges
+from pulsar_spark.spark.plan.ranges import Track, plan_batch, plan_ranges, share_tasks, split_ranges
 from tests.loops import for_each
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from pulsar_spark.client import Range
 from pulsar_spark.errors import BusyError
 from pulsar_spark.spark.plan import micro_batch, stream
-from pulsar_spark.spark.plan.ranges import Range
 from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, reading, rows_of
 
 # ---- a fresh query

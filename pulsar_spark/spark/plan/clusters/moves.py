@@ -18,6 +18,7 @@ from pulsar_spark.client import (
     CopyRange,
     LostRange,
     PlanningClient,
+    Range,
     StoredEntry,
     Witness,
 )
@@ -27,7 +28,7 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters.witnesses import MovedError, copied_partition, iso_time
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.offsets import Left, LeftCluster, Offsets
-from pulsar_spark.spark.plan.ranges import Range, plan_ranges
+from pulsar_spark.spark.plan.ranges import plan_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.restart import Checkpoint
 
