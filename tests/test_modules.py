@@ -17,7 +17,6 @@ REASONS = {
     "client/writing/producer_options.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "spark/plan/restart.py": "tests/spark/plan/test_stream_starts.py drives it",
-    "spark/options/schemas.py": "tests/spark/options/test_values.py and test_sink.py: a table of both sides",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",
     "unparsable.py": "values only",
     "wire/fields/field_walk.py": "a step of decoding: tests/wire/fields/test_batch_walk.py",

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from docs.pages.links import with_links
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.option import Mode, Option, Table
-from pulsar_spark.spark.options.schemas import SCHEMAS
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
+from pulsar_spark.spark.options.values import SCHEMAS
 
 _MORE = "more"
 _ONLY = {Mode.BATCH: "Batches only. ", Mode.STREAM: "Streams only. "}

@@ -4,9 +4,9 @@ from pathlib import Path
 from docs.pages.options_page import _grouped, docs_page
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.option import Parser, Table
-from pulsar_spark.spark.options.schemas import SCHEMAS
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
+from pulsar_spark.spark.options.values import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[2]
 

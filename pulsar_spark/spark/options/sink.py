@@ -21,7 +21,7 @@ from pulsar_spark.spark.options.producer import (
     producer_options,
     router,
 )
-from pulsar_spark.spark.options.schemas import (
+from pulsar_spark.spark.options.values import (
     KEY_SCHEMA,
     SCHEMA_TYPE,
     SCHEMAS,

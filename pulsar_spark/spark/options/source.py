@@ -20,8 +20,7 @@ from pulsar_spark.spark.options.positions import (
     parse_offsets,
     parse_times,
 )
-from pulsar_spark.spark.options.schemas import VALUE_FORMAT
-from pulsar_spark.spark.options.values import VALUES, ValueOptions, value_options
+from pulsar_spark.spark.options.values import VALUE_FORMAT, VALUES, ValueOptions, value_options
 from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, RowColumns, ValueFormat
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.options.schemas import GivenType
-from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
+from pulsar_spark.spark.options.values import EvolutionMode, GivenType, ValueOptions
 from pulsar_spark.spark.rows.read import BadRows
 from pulsar_spark.spark.rows.schema import ValueFormat
 from tests.loops import for_each
