@@ -88,9 +88,17 @@ if TYPE_CHECKING:
     from pulsar_spark.client.writing.transactions import Transaction, Transactions
     from pulsar_spark.protocol.lookup import Address, parse_service_url
     from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
+    from pulsar_spark.protocol.reading.copies import (
+        Copied,
+        CopiedPartition,
+        CopyRange,
+        Source,
+        StoredEntry,
+        Witness,
+        WitnessVerdict,
+        position_of,
+    )
     from pulsar_spark.protocol.reading.range_progress import LostRange, Range
-    from pulsar_spark.protocol.reading.translation import Copied, CopiedPartition, CopyRange
-    from pulsar_spark.protocol.reading.witness import Source, StoredEntry, Witness, WitnessVerdict
     from pulsar_spark.protocol.replay.duplicates import possible_duplicates
     from pulsar_spark.protocol.replay.task_ids import first_sequence_id
     from pulsar_spark.protocol.segments import Segment, TopicLayout

@@ -17,8 +17,7 @@ from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.reading.translation import CopyRange
-from pulsar_spark.protocol.reading.witness import source_of
+from pulsar_spark.protocol.reading.copies import CopyRange, source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.columns.unbatched import decode_singles

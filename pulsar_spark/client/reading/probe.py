@@ -28,8 +28,8 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading import time_search
+from pulsar_spark.protocol.reading.copies import Source, source_of
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.protocol.reading.witness import Source, source_of
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entry.entries import Entries
 

@@ -27,7 +27,7 @@ from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.client.reading.origins import OriginReader, distinct, id_of
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.reading.witness import SOURCE_POSITION
+from pulsar_spark.protocol.reading.copies import SOURCE_POSITION
 from pulsar_spark.protocol.replay.copy_search import CopySearch, copied_from
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch

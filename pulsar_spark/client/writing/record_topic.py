@@ -28,8 +28,8 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import PulsarError, QuotaError, SendError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.protocol.reading.copies import source_of
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.protocol.reading.witness import source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.unbatched import encode_singles

@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.reading.translation import CopyRange
+from pulsar_spark.protocol.reading.copies import CopyRange
 
 if TYPE_CHECKING:
     import numpy.typing as npt

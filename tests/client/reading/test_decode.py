@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.client.reading import decode
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.reading.translation import CopyRange
+from pulsar_spark.protocol.reading.copies import CopyRange
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.reading.decoded_entries import CODECS, decoded, values
 from tests.client.reading.stored_entries import (

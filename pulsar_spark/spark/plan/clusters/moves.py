@@ -3,15 +3,14 @@
 A move is a micro-batch without rows, from the positions in the old cluster to the positions in the new one.
 So each other micro-batch lies in one cluster, and its offsets alone define its messages. A micro-batch that
 did not finish in the old cluster runs again first: it reads the copies of its entries. See
-:mod:`pulsar_spark.protocol.reading.translation`.
+:mod:`pulsar_spark.protocol.reading.copies`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
-from typing import NamedTuple
 
 from pulsar_spark.client import (
     Copied,
@@ -21,6 +20,7 @@ from pulsar_spark.client import (
     Range,
     StoredEntry,
     Witness,
+    position_of,
 )
 from pulsar_spark.errors import OtherClusterError
 from pulsar_spark.ids import MessageId, TopicName
@@ -39,20 +39,6 @@ _MAX_LISTED = 10
 
 _GONE = "this cluster has no copy of a message up to there: retention has deleted it, or it was never copied"
 _LATE = "the micro-batch did not finish, and these messages have not been copied to this cluster"
-
-
-class _Place(NamedTuple):
-    """The position where a partition continues.
-
-    Attributes:
-        position: position in this cluster after which reading continues.
-        copied: copies around its position in the old cluster.
-        last: copy of the last copied entry; None if no entry was copied.
-    """
-
-    position: MessageId
-    copied: Copied
-    last: StoredEntry | None
 
 
 class Moves:
@@ -88,29 +74,38 @@ class Moves:
         left = {topic: each for topic, each in start.positions.items() if topic in topics}
         for topic in sorted(start.positions.keys() - left.keys()):
             Checkpoint.finished(start).report_absent(self._loss_check, topic)
-        self._loss_check.has_moved, cluster = True, found.cluster
-        others = {name: each for name, each in start.left.clusters.items() if name != found.here}
-        now = Left(
-            start.left.moves + 1,
-            {**others, cluster: LeftCluster(self._now_ms(), left, start.witness)},
-        )
-        if found.here is not None:
-            old = start.left.clusters[found.here]
+        self._loss_check.has_moved, cluster, here = True, found.cluster, found.here
+        others = {name: each for name, each in start.left.clusters.items() if name != here}
+        others[cluster] = LeftCluster(self._now_ms(), left, start.witness)
+        now = Left(start.left.moves + 1, others)
+        if here is not None:
             _log.warning(
                 "the query returns from cluster %r to cluster %r, and continues where it left that. Messages "
                 "of %r since then are read again if they had been copied to %r",
-                *(cluster, found.here, found.here, cluster),
+                *(cluster, here, here, cluster),
             )
+            old = start.left.clusters[here]
             back = {topic: each for topic, each in old.positions.items() if topic in left}
             return Offsets(start.subscription, back, old.witness, now)
-        places = run_for_each(
-            {topic: partial(self._place, topic, cluster, each) for topic, each in left.items()}
+        calls = {topic: partial(self._place, topic, cluster, each) for topic, each in left.items()}
+        positions, told, witness = {}, [], None
+        for topic, (position, copied, last) in run_for_each(calls).items():
+            self._require_copies(topic, copied, left[topic])
+            positions[topic] = position
+            told.append(f"{topic}: {_told(last)}")
+            if witness is None and copied.last_read is not None:
+                witness = Witness.of(topic, copied.last_read)
+        more = f"; and {len(told) - _MAX_LISTED} more" if len(told) > _MAX_LISTED else ""
+        _log.warning(
+            "the query moves from cluster %r to the one of %s. The last message of %r that has been copied "
+            "there: %s%s. Messages after it are read when they arrive. Messages of all other clusters are "
+            "read again if they were published at most %g s before the last copy that the query had read, "
+            "or later, or if there is no such copy; if some took longer to reach %r, they may be left out: "
+            "set publishTimeMargin",
+            *(cluster, self._options.client.service_url, cluster, "; ".join(sorted(told)[:_MAX_LISTED])),
+            *(more, self._options.publish_time_margin, cluster),
         )
-        for topic, place in places.items():
-            self._require_copies(topic, place.copied, left[topic])
-        self._warn(cluster, places)
-        positions = {topic: place.position for topic, place in places.items()}
-        return Offsets(start.subscription, positions, _witness(places), now)
+        return Offsets(start.subscription, positions, witness, now)
 
     def replay(
         self, start: Offsets, end: Offsets, found: MovedError, topics: Collection[TopicName]
@@ -138,21 +133,22 @@ class Moves:
         for each in asked:
             if each.topic not in topics:
                 Checkpoint(end, start.positions, {}).report_absent(self._loss_check, each.topic)
-        calls = {each.topic: partial(self._replayed, each, cluster) for each in asked if each.topic in topics}
-        answers, ranges = run_for_each(calls), []
+        asked, ranges = [each for each in asked if each.topic in topics], []
+        answers = run_for_each({each.topic: partial(self._replayed, each, cluster) for each in asked})
         back = {} if found.here is None else start.left.clusters[found.here].positions
         for each in asked:
-            before, after, replayed = answers.get(each.topic, (None, None, None))
-            if before is None or after is None:
-                continue
+            before, after, begin = answers[each.topic]
+            last = after.last_read
             if found.here is None:
                 self._require_copies(each.topic, before, each.start)
             if not after.has_arrived(each.end):
-                copied = max(each.start, after.position or each.start)
+                copied = max(each.start, position_of(last) or each.start)
                 self._loss_check.reporter.lost(each.topic, LostRange(copied, each.end, _LATE))
-            if replayed is not None:
-                replayed = replayed._replace(start=max(replayed.start, back.get(each.topic, replayed.start)))
-                ranges.append(replayed._replace(copies=(*copies_of(end.left, each.topic), *replayed.copies)))
+            if last is not None and last.id > begin:
+                own = CopyRange(cluster, each.start, self._now_ms(), each.end)
+                copies = (*copies_of(end.left, each.topic), own)
+                begin = max(begin, back.get(each.topic, begin))
+                ranges.append(Range(each.topic, begin, last.id, copies=copies))
         _log.warning(
             "a micro-batch that did not finish on cluster %r runs again, on copies of its messages", cluster
         )
@@ -165,36 +161,19 @@ class Moves:
         if not copied.is_complete(position):
             self._loss_check.reporter.lost(topic, LostRange(position, None, _GONE))
 
-    def _place(self, topic: TopicName, cluster: str, position: MessageId) -> _Place:
-        here = copied_partition(self._client, topic, cluster, self._client.bounds(topic))
-        copied = here.around(position)
-        return _Place(here.start_after(copied, self._margin_ms), copied, here.last_copy())
+    def _place(
+        self, topic: TopicName, cluster: str, position: MessageId
+    ) -> tuple[MessageId, Copied, StoredEntry | None]:
+        """Returns where to continue, the copies around a position, and the copy of the last copied entry."""
+        here = copied_partition(self._client, topic, cluster)
+        copied, last = here.around(position), here.around(MessageId.LATEST).last_read
+        return here.start_after(copied, self._margin_ms), copied, last
 
-    def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, Range | None]:
-        """Returns the copies around both ends, and the range between them.
-
-        None if nothing in it was copied.
-        """
-        here = copied_partition(self._client, each.topic, cluster, self._client.bounds(each.topic))
-        before, after = here.around(each.start), here.around(each.end)
-        start = here.start_after(before, self._margin_ms)
-        if after.last_read is None or after.last_read.id <= start:
-            return before, after, None
-        copies = CopyRange(cluster, each.start, self._now_ms(), each.end)
-        return before, after, Range(each.topic, start, after.last_read.id, copies=(copies,))
-
-    def _warn(self, cluster: str, places: Mapping[TopicName, _Place]) -> None:
-        copied = [f"{topic}: {_told(place.last)}" for topic, place in sorted(places.items())[:_MAX_LISTED]]
-        more = f"; and {len(places) - _MAX_LISTED} more" if len(places) > _MAX_LISTED else ""
-        _log.warning(
-            "the query moves from cluster %r to the one of %s. The last message of %r that has been copied "
-            "there: %s%s. Messages after it are read when they arrive. Messages of all other clusters are "
-            "read again if they were published at most %g s before the last copy that the query had read, "
-            "or later, or if there is no such copy; if some took longer to reach %r, they may be left out: "
-            "set publishTimeMargin",
-            *(cluster, self._options.client.service_url, cluster, "; ".join(copied), more),
-            *(self._options.publish_time_margin, cluster),
-        )
+    def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, MessageId]:
+        """Returns the copies around both ends of a range, and where to begin."""
+        here = copied_partition(self._client, each.topic, cluster)
+        before = here.around(each.start)
+        return before, here.around(each.end), here.start_after(before, self._margin_ms)
 
 
 def copies_of(left: Left, topic: TopicName) -> tuple[CopyRange, ...]:
@@ -207,13 +186,4 @@ def copies_of(left: Left, topic: TopicName) -> tuple[CopyRange, ...]:
 
 
 def _told(last: StoredEntry | None) -> str:
-    if last is None or last.source is None:
-        return "none"
-    return f"{last.source.position}, published {iso_time(last.publish_time)}"
-
-
-def _witness(places: Mapping[TopicName, _Place]) -> Witness | None:
-    for topic, place in places.items():
-        if place.copied.last_read is not None:
-            return Witness.of(topic, place.copied.last_read)
-    return None
+    return "none" if last is None else f"{position_of(last)}, published {iso_time(last.publish_time)}"

@@ -17,7 +17,7 @@ when it has been known for ``publishTimeMargin``.
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterable, Mapping
+from collections.abc import Container, Generator, Mapping
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import partial
@@ -29,7 +29,6 @@ from pulsar_spark.client import (
     EntryInfo,
     Kind,
     LastMessageId,
-    PartitionBounds,
     PlanningClient,
     Witness,
     WitnessVerdict,
@@ -51,17 +50,14 @@ _MAX_CLUSTERS = 8  # maximum names of clusters
 
 
 class MovedError(Exception):
-    """The checkpoint belongs to another cluster, whose entries have copies here; the planner moves the query.
+    """The checkpoint is of ``cluster``, whose entries have copies here, so the planner moves the query.
 
-    Args:
-        cluster: name of the other cluster.
-        here: name of this cluster if the query was here before.
+    ``here``: name of this cluster if the query was here before.
     """
 
     def __init__(self, cluster: str, here: str | None) -> None:
         super().__init__(cluster)
-        self.cluster = cluster
-        self.here = here
+        self.cluster, self.here = cluster, here
 
 
 class Witnesses:
@@ -130,24 +126,18 @@ class Witnesses:
             if now < self._probes_at:
                 return None
             self._probes_left, self._probes_at = 1, now + _RENEWED_AFTER
-        for partition, entry in self._probed(ends).items():
-            if is_better(entry):
-                return Witness.of(partition.topic, entry)
-        return None
-
-    def _probed(self, ends: Mapping[Partition, MessageId]) -> dict[Partition, EntryInfo]:
-        """Returns the entry at a partition's planned end, by one request; does not wait for a slow broker."""
+        # One request, which does not wait for a slow broker.
         news = {each: end for each, end in ends.items() if each.position != end and end.is_message}
         calls = {}
         if news and self._probes_left and not self._pending.busy:
             self._probes_left -= 1
             partition, end = next(iter(news.items()))
             calls[partition] = partial(self._client.entry_at, partition.topic, end)
-        return {
-            each: found
-            for each, found in self._pending.run(calls, PROMPT).items()
-            if isinstance(found, EntryInfo) and not found.corrupt and not each.is_closed
-        }
+        for partition, answer in self._pending.run(calls, PROMPT).items():
+            entry = answer if isinstance(answer, EntryInfo) and not answer.corrupt else None
+            if entry is not None and is_better(entry) and not partition.is_closed:
+                return Witness.of(partition.topic, entry)
+        return None
 
     def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
         """Compares the checkpoint's witness with the cluster; costs one probe.
@@ -213,23 +203,28 @@ class Witnesses:
         """Returns the clusters that may have sent the witness's copy in the topic; only one is right."""
         if witness.source is not None or witness.topic.is_segment:
             return []
-        topic, bounds = witness.topic, self._client.bounds(witness.topic)
         copied = {
-            name: copied_partition(self._client, topic, name, bounds).around(witness.id).last_read
-            for name in self._clusters_at(witness, bounds)
+            name: copied_partition(self._client, witness.topic, name).around(witness.id).last_read
+            for name in self._clusters_at(witness)
         }
         return [name for name, entry in copied.items() if entry is not None and witness.is_copied_to(entry)]
 
-    def _clusters_at(self, witness: Witness, bounds: PartitionBounds) -> list[str]:
+    def _clusters_at(self, witness: Witness) -> list[str]:
         """Returns the names of clusters whose entries were copied around the witness's publish time."""
-        topic, time_ms, (begin, last) = witness.topic, witness.publish_time, bounds
+        topic, time_ms, (begin, last) = (
+            witness.topic,
+            witness.publish_time,
+            self._client.bounds(witness.topic),
+        )
         margin_ms = round(1000 * self._options.publish_time_margin)
         if begin >= last:
             return []
         first = self._client.first_at(topic, time_ms, margin_ms, begin.next_entry, last)
+        if first is None:
+            return []
         names: dict[str, None] = {}
-        left = 0 if first is None else _MAX_SEARCHED
-        with closing(self._client.probe_entries(topic, last if first is None else first.previous)) as probe:
+        left = _MAX_SEARCHED
+        with closing(self._client.probe_entries(topic, first.previous)) as probe:
             while left > 0 and (entries := probe.read(left, _SEARCHED_BYTES, last)):
                 names |= dict.fromkeys(each.source.cluster for each in entries if each.source is not None)
                 left -= len(entries)
@@ -272,11 +267,9 @@ class Witnesses:
         )
 
 
-def copied_partition(
-    client: PlanningClient, topic: TopicName, cluster: str, bounds: PartitionBounds
-) -> CopiedPartition:
+def copied_partition(client: PlanningClient, topic: TopicName, cluster: str) -> CopiedPartition:
     """Returns a partition for a query that has read it in another cluster."""
-    begin, last = bounds
+    begin, last = client.bounds(topic)
 
     def read(after: MessageId) -> Generator[EntryInfo, None, None]:
         with closing(client.probe_entries(topic, after)) as probe:
@@ -293,14 +286,7 @@ def iso_time(time_ms: int) -> str:
 
 def _at_hand(partition: Partition, end: MessageId) -> EntryInfo | None:
     """Returns the last known entry up to ``end``; None if no entry is known."""
-    entries: list[EntryInfo] = [] if partition.known is None else partition.known.entries
-    tail = partition.tail
-    found = _last(entries, end)
-    if tail is not None and tail.last is not None and tail.last.id <= end and not tail.last.corrupt:
-        return tail.last if found is None or found.id < tail.last.id else found
-    return found
-
-
-def _last(entries: Iterable[EntryInfo], end: MessageId) -> EntryInfo | None:
-    up_to = [each for each in entries if each.id <= end and not each.corrupt]
-    return up_to[-1] if up_to else None
+    known = [] if partition.known is None else partition.known.entries
+    newest = [] if partition.tail is None or partition.tail.last is None else [partition.tail.last]
+    usable = [each for each in (*known, *newest) if each.id <= end and not each.corrupt]
+    return max(usable, key=lambda each: each.id, default=None)

@@ -1,0 +1,259 @@
+"""Copies from other clusters: whether a query's cluster is another one, and where it continues there. Pure.
+
+Message ids differ between clusters, and overlap by chance. A replicator copies the entries of its cluster in
+their order, with publish times. A copy carries its source: the cluster where it was produced, and its
+position there. A query keeps a witness, an entry that it has read. At a restart:
+
+    the broker has at the witness's id                         verdict
+    an entry of the witness's publish time and source          SAME
+    another entry                                              OTHER: it is another cluster
+    no entry any more, or not yet                              GONE: deleted, or another cluster; a copy of
+                                                               the witness elsewhere proves another cluster
+
+A broker keeps a ledger while a subscription has unread messages in it. So if the witness is gone and the
+query's subscription stands before it, or does not exist, the cluster may be another one.
+
+A replicator may repeat copies from an earlier entry on, in order. So after any copy of an entry up to a
+position, copies of all later entries follow. A query that had read up to a position in the other cluster:
+
+    this cluster's entries                      are
+    copies of entries up to the position        left out, also if they arrive later: they were read there
+    copies of later entries                     read
+    own entries, copies of third clusters       read if they were published ``margin`` before the last copy
+                                                that was read there, or later. They may be read again, because
+                                                it is not known which of them had arrived there
+
+Publish times of the last kind of entries decrease by at most ``margin``, and these entries arrive in the
+other cluster within that time. Copies of the other cluster may arrive at any time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Generator
+from contextlib import closing
+from enum import Enum
+from itertools import takewhile
+from typing import NamedTuple, Protocol, TypeAlias
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.time_search import Timed, boundary, first_at
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
+
+_ALL = (-1, (1 << 31) - 1)
+
+
+class Source(NamedTuple):
+    """The cluster where a copy was produced, and its position there; None if the replicator sent none."""
+
+    cluster: str
+    position: MessageId | None
+
+
+def source_of(metadata: pb.MessageMetadata) -> Source | None:
+    """Returns the source of an entry; None if it is not a copy."""
+    if not metadata.HasField("replicated_from"):
+        return None
+    position = None
+    for each in metadata.properties:
+        if _text(each.key) == SOURCE_POSITION:
+            try:
+                position = MessageId.parse(_text(each.value))
+            except OptionError:
+                position = None
+    return Source(_text(metadata.replicated_from), position)
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+class StoredEntry(Timed, Protocol):
+    """The fields of an entry that this module uses."""
+
+    @property
+    def source(self) -> Source | None:
+        """Returns the source of a copy; None for the cluster's own entries."""
+
+
+# Yields the entries after a position, up to a fixed end, in order.
+Read: TypeAlias = Callable[[MessageId], Generator[StoredEntry, None, None]]
+
+
+class Witness(NamedTuple):
+    """An entry that a query has read: its topic partition, whole id, publish time in ms, and source."""
+
+    topic: TopicName
+    id: MessageId
+    publish_time: int
+    source: Source | None = None
+
+    @classmethod
+    def of(cls, topic: TopicName, entry: StoredEntry) -> Witness:
+        """Makes a witness of an entry."""
+        return cls(topic, entry.id, entry.publish_time, entry.source)
+
+    def judge(self, found: StoredEntry | None) -> WitnessVerdict:
+        """Judges the entry stored at the witness's id; None: no entry."""
+        if found is None or found.id != self.id:
+            return WitnessVerdict.GONE
+        is_same = (found.publish_time, found.source) == (self.publish_time, self.source)
+        return WitnessVerdict.SAME if is_same else WitnessVerdict.OTHER
+
+    def is_copied_to(self, entry: StoredEntry) -> bool:
+        """Whether an entry is a copy of the witness, if the query read the witness where it was produced."""
+        return position_of(entry) == self.id and entry.publish_time == self.publish_time
+
+
+class WitnessVerdict(Enum):
+    """The judgement of the entry at a witness's id."""
+
+    SAME = "the entry that the query has read"
+    OTHER = "another entry: the cluster is another one"
+    GONE = "nothing any more"
+
+
+class CopyRange(NamedTuple):
+    """The copies to read, from a cluster where the query had read before.
+
+    Attributes:
+        cluster: name of that cluster.
+        after: position up to which the query had read there.
+        time_ms: publish time after which the query has read nothing there, because a rebuilt cluster uses the
+            old positions again for later messages.
+        up_to: last position to read; LATEST: all.
+    """
+
+    cluster: str
+    after: MessageId
+    time_ms: int
+    up_to: MessageId = MessageId.LATEST
+
+    def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
+        """Returns the messages of an entry to read: after one batch index, up to another; None: none."""
+        if source is None or source.cluster != self.cluster or publish_time > self.time_ms:
+            return _ALL
+        place, (first, last) = source.position, _ALL
+        if place is None:
+            return _ALL
+        if place <= self.after.last_whole_entry or place > self.up_to.whole_entry:
+            return None
+        if place == self.after.whole_entry:
+            first = self.after.batch_index
+        if place == self.up_to.whole_entry and self.up_to.batch_index >= 0:
+            last = self.up_to.batch_index
+        return first, last
+
+
+class Copied(NamedTuple):
+    """The copies around a position of another cluster.
+
+    Attributes:
+        last_read: copy of the last entry up to the position; None if it is deleted, or has not arrived.
+        next: copy of the next entry; None if it has not arrived.
+    """
+
+    last_read: StoredEntry | None
+    next: StoredEntry | None
+
+    def is_complete(self, position: MessageId) -> bool:
+        """Whether all copies of entries after ``position`` are still stored."""
+        if self.last_read is not None:
+            return True
+        return position_of(self.next) == position.next_entry if self.next else not position.is_message
+
+    def has_arrived(self, position: MessageId) -> bool:
+        """Whether all entries up to ``position``, an entry of that cluster, have been copied."""
+        return self.next is not None or position_of(self.last_read) == position.whole_entry
+
+
+class CopiedPartition:
+    """A partition of this cluster, for a query that has read it in another cluster.
+
+    Args:
+        read: function that yields its entries, without corrupt entries.
+        cluster: name of the other cluster.
+        begin: position before the first entry.
+        last: last entry; ``begin`` if there is none.
+    """
+
+    def __init__(self, read: Read, cluster: str, begin: MessageId, last: MessageId) -> None:
+        self._read, self._cluster = read, cluster
+        self._begin, self._last = begin, last
+        self._copies = _Selected(read, self._is_copy, last)
+
+    def around(self, position: MessageId) -> Copied:
+        """Returns the copies around a position of the other cluster; before LATEST, the last copy."""
+        if self._begin >= self._last:
+            return Copied(None, None)
+        end, whole = self._copies.end, position.whole_entry
+
+        def is_late(each: StoredEntry) -> bool:
+            return each is end or (position_of(each) or MessageId.LATEST) > whole
+
+        early, late = boundary(self._copies.probe, is_late, self._begin.next_entry, self._last)
+        return Copied(early, None if late is end else late)
+
+    def start_after(self, copied: Copied, margin_ms: int) -> MessageId:
+        """Returns the position in this cluster after which the query continues.
+
+        Args:
+            copied: copies around the last position in the other cluster.
+            margin_ms: see the module's text.
+        """
+        if copied.last_read is None:
+            return self._begin
+        last = copied.last_read.id
+        others = _Selected(self._read, lambda each: not self._is_copy(each), last)
+        time_ms = copied.last_read.publish_time - margin_ms
+        first = first_at(others.probe, others.read, time_ms, margin_ms, self._begin.next_entry, last)
+        return last.previous if first is None else min(first, last).previous
+
+    def _is_copy(self, entry: StoredEntry) -> bool:
+        source = entry.source
+        return source is not None and source.cluster == self._cluster and source.position is not None
+
+
+class _End(NamedTuple):
+    """Represents the end after a partition's last entry."""
+
+    id: MessageId
+    publish_time: int = 1 << 63
+    source: Source | None = None
+
+
+class _Selected:
+    """The entries up to ``last`` that fit; remembers probed entries, so that no part is read twice."""
+
+    def __init__(self, read: Read, fits: Callable[[StoredEntry], bool], last: MessageId) -> None:
+        self._read, self._fits = read, fits
+        self.end: StoredEntry = _End(last.next_entry)
+        # The first selected entry at or after some positions, in order.
+        self._known: list[tuple[MessageId, StoredEntry]] = [(self.end.id, self.end)]
+
+    def probe(self, position: MessageId) -> StoredEntry:
+        """Returns the first selected entry at or after a position."""
+        place = bisect_right(self._known, position, key=lambda each: each[0])
+        if place and self._known[place - 1][1].id >= position:
+            return self._known[place - 1][1]
+        until, found = self._known[place]
+        with closing(self._between(position.previous, until)) as entries:
+            found = next(entries, found)
+        self._known.insert(place, (position, found))
+        return found
+
+    def read(self, after: MessageId) -> Generator[StoredEntry, None, None]:
+        """Yields the selected entries after a position."""
+        return self._between(after, self.end.id)
+
+    def _between(self, after: MessageId, until: MessageId) -> Generator[StoredEntry, None, None]:
+        with closing(self._read(after)) as entries:
+            yield from filter(self._fits, takewhile(lambda each: each.id < until, entries))
+
+
+def position_of(entry: StoredEntry | None) -> MessageId | None:
+    """Returns the source position of a copy; None for any other entry."""
+    return None if entry is None or entry.source is None else entry.source.position
