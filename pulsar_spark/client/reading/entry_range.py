@@ -12,6 +12,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import OPENS_COMPACTED_WITHIN, reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -110,7 +111,7 @@ class _RangeReader:
         progress, entries = self._progress, self._first()
         # No entry is missing before an entry that directly follows the start. Otherwise the broker must be
         # asked.
-        is_direct = entries is not None and _id_of(entries, 0) == progress.position.next_entry
+        is_direct = entries is not None and id_of(entries, 0) == progress.position.next_entry
         if not (self._options.read_compacted or is_direct) and progress.opened(
             self._consumer.last_message_id().mark_delete
         ):
@@ -152,13 +153,13 @@ class _RangeReader:
         count = int(np.count_nonzero(is_inside))
         gap = progress.first_gap(ledger[:count], entry[:count])
         if gap:
-            progress.came(_id_of(entries, gap - 1))
+            progress.came(id_of(entries, gap - 1))
         if gap < count:
-            if not self._is_empty_before(_id_of(entries, gap)):
+            if not self._is_empty_before(id_of(entries, gap)):
                 return gap
-            progress.came(_id_of(entries, count - 1))
+            progress.came(id_of(entries, count - 1))
         if count < len(entries) and progress.position < end.whole_entry:
-            found = _id_of(entries, count)
+            found = id_of(entries, count)
             if self._is_empty_before(found):
                 self._report(progress.passed(found))
         return count
@@ -237,7 +238,7 @@ class _RangeReader:
             except CorruptError as error:
                 return _corrupt_id(error)
             if len(entries):
-                return _id_of(entries, 0)
+                return id_of(entries, 0)
             gap = self._judge_silence(*second.last_message_id())
             if gap is Gap.EMPTY or (gap is Gap.UNKNOWN and opening.passed):
                 return None
@@ -266,10 +267,6 @@ class _RangeReader:
                 advice="Check the topic's retention and message TTL, and who removed its subscription",
             )
         _log.warning("%s: messages in %s are lost: %s", self._consumer.topic, lost, lost.why)
-
-
-def _id_of(entries: Entries, row: int) -> MessageId:
-    return MessageId(int(entries.ledger[row]), int(entries.entry[row]))
 
 
 def _corrupt_id(error: CorruptError) -> MessageId:

@@ -235,10 +235,10 @@ def first_at(
         if not kept.is_message or first > last.whole_entry:
             return None
 
-    def timed(entry: EntryInfo) -> time_search.TimedEntry:
-        return time_search.TimedEntry(entry.id, time_ms if entry.corrupt else entry.publish_time)
+    def timed(entry: EntryInfo) -> EntryInfo:
+        return replace(entry, publish_time=time_ms) if entry.corrupt else entry
 
-    def probe(position: MessageId) -> time_search.TimedEntry:
+    def probe(position: MessageId) -> EntryInfo:
         for _ in range(_MAX_CORRUPT):
             found = probe_entry(client, topic, position, read_compacted=read_compacted)
             if not found.corrupt or found.id >= last.whole_entry:
@@ -246,7 +246,7 @@ def first_at(
             position = found.id.next_entry
         return timed(found)
 
-    def read(after: MessageId) -> Generator[time_search.TimedEntry, None, None]:
+    def read(after: MessageId) -> Generator[EntryInfo, None, None]:
         with EntryProbe(client, topic, after, read_compacted=read_compacted) as entries:
             while found := entries.read(_WINDOW_BYTES, _WINDOW_BYTES, last):
                 yield from (timed(each) for each in found if not each.corrupt or each.id >= last.whole_entry)

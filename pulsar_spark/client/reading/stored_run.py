@@ -33,7 +33,6 @@ from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.replay.run_search import RunSearch, RunToFind, RunVerdict
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
-from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
@@ -238,8 +237,7 @@ class _RunReader:
 
     def _copies(self, found: StoredRun) -> list[_Part]:
         """Searches for the task's copies from other clusters, back to an entry of an earlier micro-batch."""
-        run = self._run
-        copies = CopySearch(run.name, TaskIds(run.secret, run.name, str(self._topic)), run.origin.batch)
+        copies = CopySearch(self._run, self._topic)
         search_back(self._client, self._topic, copies, copies.take, first_step=_LAST_ENTRIES, growth=_GROWTH)
         found.copied_from = sorted(copies.copied_from | self._copied_from)
         found.is_replay |= bool(found.copied_from)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import chain
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from pulsar_spark.ids import MessageId
 
@@ -30,13 +30,6 @@ class Timed(Placed, Protocol):
     @property
     def publish_time(self) -> int:
         """Returns the publish time in ms since 1970."""
-
-
-class TimedEntry(NamedTuple):
-    """A whole entry, and its publish time in ms."""
-
-    id: MessageId
-    publish_time: int
 
 
 Probe: TypeAlias = Callable[[MessageId], Timed]

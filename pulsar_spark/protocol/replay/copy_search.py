@@ -19,51 +19,39 @@ from pulsar_spark.wire.entry.entry_fields import EntryField
 class CopySearch:
     """The search for copies of a task's entries of one micro-batch, backwards from a topic partition's end.
 
-    Args:
-        name: name of the task's producer.
-        ids: sequence ids of the producer on the topic partition.
-        batch: number of the micro-batch.
-
     Attributes:
         begin: id of the first copy; None if there is none.
         end: id of the last copy.
         copied_from: names of the clusters.
+        is_passed: whether entries further back need not be read, because one is of an earlier micro-batch.
     """
 
     is_newest_known = True  # the replicator may be hours late
-    is_newest_expected = False
+    is_newest_expected = is_passed = False
     jump = unseen = None
 
-    def __init__(self, name: str, ids: TaskIds, batch: int) -> None:
-        self._name = name
-        self._own = ids.own(batch)
-        self._first_of_batch = first_sequence_id(batch)
-        self._has_older = False
+    def __init__(self, run: RunToFind, topic: TopicName) -> None:
+        self._run, self._topic = run, topic
+        self._own = TaskIds(run.secret, run.name, str(topic)).own(run.origin.batch)
         self.begin: MessageId | None = None
         self.end = MessageId.EARLIEST
         self.copied_from: set[str] = set()
 
-    @property
-    def is_passed(self) -> bool:
-        """Whether entries further back need not be read, because one is of an earlier micro-batch."""
-        return self._has_older
-
     def take(self, entries: Entries) -> bool:
         """Takes entries, each once; returns False, because no entry restarts the timeout."""
-        is_older = entries.last_sequence_id < self._first_of_batch
-        self._has_older |= bool((is_older & _are_of_query(entries, self._name)).any())
+        is_older = entries.last_sequence_id < first_sequence_id(self._run.origin.batch)
+        self.is_passed |= bool((is_older & _are_of_query(entries, self._run)).any())
+        self.copied_from |= copied_from(entries, self._run, self._topic)
         for row in np.flatnonzero(self.wanted(entries)).tolist():
-            entry = entries.one(row)
-            found = MessageId(entry.ledger, entry.entry)
+            found = MessageId(int(entries.ledger[row]), int(entries.entry[row]))
             self.begin = found if self.begin is None else min(self.begin, found)
             self.end = max(self.end, found)
-            self.copied_from.add(str(entry.metadata.replicated_from, errors="replace"))
         return False
 
     def wanted(self, entries: Entries) -> Flags:
         """Returns flags of the copies, bool[n]."""
         names, last = entries.texts(EntryField.PRODUCER_NAME), entries.last_sequence_id
-        is_named = pc.equal(names, self._name.encode()).fill_null(False).to_numpy(zero_copy_only=False)
+        is_named = pc.equal(names, self._run.name.encode()).fill_null(False).to_numpy(zero_copy_only=False)
         flags: Flags = is_named & entries.copied & (last >= self._own.start) & (last < self._own.stop)
         return flags
 
@@ -71,11 +59,10 @@ class CopySearch:
 def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
     """Returns the other clusters in which any task of the query has written messages of the micro-batch."""
     found: set[str] = set()
-    is_copied = entries.copied
-    if not is_copied.any():  # most topics have no copies, and each search for stored rows asks
+    if not entries.copied.any():  # most topics have no copies, and each search for stored rows asks
         return found
     last = entries.last_sequence_id
-    for row in np.flatnonzero(is_copied & _are_of_query(entries, run.name)).tolist():
+    for row in np.flatnonzero(entries.copied & _are_of_query(entries, run)).tolist():
         metadata = entries.one(row).metadata
         ids = TaskIds(run.secret, str(metadata.producer_name, errors="replace"), str(topic))
         if int(last[row]) in ids.own(run.origin.batch):
@@ -83,8 +70,8 @@ def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
     return found
 
 
-def _are_of_query(entries: Entries, name: str) -> Flags:
-    """Returns flags of the entries by any task of the query whose task has the producer ``name``, bool[n]."""
-    names, query = entries.texts(EntryField.PRODUCER_NAME), name.rpartition("-")[0].encode() + b"-"
+def _are_of_query(entries: Entries, run: RunToFind) -> Flags:
+    """Returns flags of the entries by any task of the query of a run, bool[n]."""
+    names, query = entries.texts(EntryField.PRODUCER_NAME), run.name.rpartition("-")[0].encode() + b"-"
     flags: Flags = pc.starts_with(names, query).fill_null(False).to_numpy(zero_copy_only=False)
     return flags

@@ -36,12 +36,9 @@ _DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its en
 
 
 class LeftCluster(NamedTuple):
-    """The positions at which a query left another cluster.
+    """The last planned positions, and the witness, with which a query left another cluster.
 
-    Attributes:
-        time_ms: publish time after which the query read no message there, in ms since 1970.
-        positions: last message planned there, by topic partition.
-        witness: entry of that cluster, by which the query recognizes the cluster when it returns; or None.
+    ``time_ms``: publish time after which the query read no message there, in ms since 1970.
     """
 
     time_ms: int
@@ -50,12 +47,7 @@ class LeftCluster(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The positions at which a query left other clusters.
-
-    Attributes:
-        moves: number of moves to another cluster.
-        clusters: positions by name of the cluster.
-    """
+    """The number of a query's moves to another cluster, and the clusters that it has left, by name."""
 
     moves: int = 0
     clusters: Mapping[str, LeftCluster] = MappingProxyType({})
@@ -98,9 +90,7 @@ class Offsets:
         return self._json(topics, json if self.left is before.left else None)
 
     def _json(self, topics: Json, before: Json | None = None) -> Json:
-        json: Json = {"subscription": self.subscription, "topics": topics}
-        if self.witness is not None:
-            json["witness"] = _witness_to_json(self.witness)
+        json = {"subscription": self.subscription, **_place_to_json(topics, self.witness)}
         if self.left.moves:
             json["left"] = before["left"] if before is not None else _left_to_json(self.left)
         return json
@@ -127,7 +117,10 @@ class Offsets:
         subscription = data.get("subscription")
         if not isinstance(subscription, str):
             raise _not_ours(data)
-        return cls(subscription, _positions(data, data.get("topics")), _witness(data), _left(data))
+        try:
+            return cls(subscription, *_place(data), _left(data.get("left")))
+        except (TypeError, KeyError, ValueError, AttributeError):
+            raise _not_ours(data) from None
 
 
 class OffsetCache:
@@ -162,39 +155,52 @@ def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
     return updated({}, _texts(positions))
 
 
-def _positions(data: Json, topics: object) -> dict[TopicName, MessageId]:
-    positions = {}
-    if not isinstance(topics, dict):
-        raise _not_ours(data)
-    for name, partitions in topics.items():
-        if not isinstance(partitions, dict):
-            raise _not_ours(data)
-        for number, text in partitions.items():
-            part = _partition(TopicName.parse(name, scalable=True), number)
-            positions[part] = MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
-    return positions
+def _place(data: Json) -> tuple[dict[TopicName, MessageId], Witness | None]:
+    positions = {
+        _partition(TopicName.parse(name, scalable=True), part): (
+            MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
+        )
+        for name, parts in data["topics"].items()
+        for part, text in parts.items()
+    }
+    return positions, _witness(data["witness"]) if "witness" in data else None
+
+
+def _place_to_json(topics: Json, witness: Witness | None) -> Json:
+    if witness is None:
+        return {"topics": topics}
+    json: Json = {"topic": "#".join(_key(witness.topic)), "id": str(witness.id), "time": witness.publish_time}
+    if witness.source is not None:
+        cluster, position = witness.source
+        json["from"] = [cluster, None if position is None else str(position)]
+    return {"topics": topics, "witness": json}
+
+
+def _witness(found: Json) -> Witness:
+    topic, _, part = found["topic"].rpartition("#")
+    source = None
+    if "from" in found:
+        cluster, position = found["from"]
+        source = Source(cluster, None if position is None else MessageId.parse(position))
+    topic = _partition(TopicName.parse(topic, scalable=True), part)
+    return Witness(topic, MessageId.parse(found["id"]), int(found["time"]), source)
+
+
+def _left(found: Json | None) -> Left:
+    if found is None:
+        return _NOWHERE
+    clusters = {
+        name: LeftCluster(int(each["time"]), *_place(each)) for name, each in found["clusters"].items()
+    }
+    return Left(int(found["moves"]), clusters)
 
 
 def _left_to_json(left: Left) -> Json:
     clusters = {
-        name: {"time": each.time_ms, "topics": positions_to_json(each.positions)}
-        | ({} if each.witness is None else {"witness": _witness_to_json(each.witness)})
+        name: {"time": each.time_ms, **_place_to_json(positions_to_json(each.positions), each.witness)}
         for name, each in sorted(left.clusters.items())
     }
     return {"moves": left.moves, "clusters": clusters}
-
-
-def _left(data: Json) -> Left:
-    if "left" not in data:
-        return _NOWHERE
-    try:
-        clusters = {
-            name: LeftCluster(int(each["time"]), _positions(data, each["topics"]), _witness(each))
-            for name, each in data["left"]["clusters"].items()
-        }
-        return Left(int(data["left"]["moves"]), clusters)
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise _not_ours(data) from None
 
 
 def _partition(topic: TopicName, part: str) -> TopicName:
@@ -213,34 +219,6 @@ def _texts(positions: Mapping[TopicName, MessageId]) -> dict[tuple[str, str], st
 
 def _key(topic: TopicName) -> tuple[str, str]:
     return str(topic.base), topic.part
-
-
-def _witness_to_json(witness: Witness) -> Json:
-    json: Json = {"topic": "#".join(_key(witness.topic)), "id": str(witness.id), "time": witness.publish_time}
-    if witness.source is not None:
-        cluster, position = witness.source
-        json["from"] = [cluster, None if position is None else str(position)]
-    return json
-
-
-def _witness(data: Json) -> Witness | None:
-    if "witness" not in data:
-        return None
-    try:
-        found = data["witness"]
-        topic, _, part = found["topic"].rpartition("#")
-        source = None
-        if "from" in found:
-            cluster, position = found["from"]
-            source = Source(cluster, None if position is None else MessageId.parse(position))
-        return Witness(
-            _partition(TopicName.parse(topic, scalable=True), part),
-            MessageId.parse(found["id"]),
-            int(found["time"]),
-            source,
-        )
-    except (TypeError, KeyError, ValueError):
-        raise _not_ours(data) from None
 
 
 def _not_ours(data: object) -> OptionError:

@@ -2,14 +2,18 @@
 
 import pytest
 
-from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.replay.copy_search import CopySearch
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.replay.copy_search import CopySearch, copied_from
+from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.origin import Origin
 
 NAME, BATCH = "spark-q-0", 6
-IDS = TaskIds(b"secret", NAME, "persistent://public/default/t")
+T = TopicName.parse("t")
+RUN = RunToFind(Origin(BATCH, 0, 0, run=1), b"secret", NAME, -1)
+IDS = TaskIds(b"secret", NAME, str(T))
 FIRST = IDS.first(BATCH)
 
 
@@ -27,7 +31,7 @@ def entries(*given):
 
 
 def searched(*given):
-    search = CopySearch(NAME, IDS, BATCH)
+    search = CopySearch(RUN, T)
     search.take(entries(*given))
     return search
 
@@ -61,3 +65,38 @@ def test_copies_are_those_under_the_name_with_ids_of_the_micro_batch():
 def test_an_earlier_entry_of_any_task_of_the_query_ends_the_search(cluster, name, last, is_passed):
     search = searched((name, last - 1, 2, cluster))
     assert (search.is_passed, search.begin) == (is_passed, None)
+
+
+def test_a_search_goes_on_until_an_earlier_entry_was_seen():
+    search = searched((NAME, first_sequence_id(BATCH) - 2, 2, None))
+    search.take(entries((NAME, FIRST, 3, "a")))
+    assert search.is_passed
+    assert search.begin == search.end == MessageId(7, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "messages", "cluster", "found"),
+    [
+        (NAME, FIRST, 3, "a", {"a"}),
+        (NAME, FIRST, 0, None, set()),
+        ("other", FIRST, 0, "a", set()),
+        (NAME, IDS.own(BATCH).stop - 1, 0, "a", {"a"}),
+        (NAME, IDS.own(BATCH).stop, 0, "a", set()),
+        (NAME, IDS.own(BATCH).stop - 1, 2, "a", set()),  # its last id counts
+        (NAME, FIRST - 1, 0, "a", set()),
+        # Each task has its own first id.
+        ("spark-q-1", TaskIds(b"secret", "spark-q-1", str(T)).first(BATCH), 0, "a", {"a"}),
+        ("spark-q-1", TaskIds(b"secret", "spark-q-1", "u").own(BATCH).start - 1, 0, "a", set()),
+        ("spark-\xff-0", FIRST, 0, "a", set()),
+    ],
+)
+def test_copies_by_any_task_of_the_query_name_their_cluster(name, first, messages, cluster, found):
+    assert copied_from(entries(("other", 5, 0, "c"), (name, first, messages, cluster)), RUN, T) == found
+
+
+def test_names_that_are_no_text_are_shown_somehow():
+    made = entries((NAME, FIRST, 0, "a"))
+    metadata = made.one(0).metadata
+    metadata.replicated_from = b"\xff"
+    given = Entries.of([Entry(7, 0, metadata, b"", None)])
+    assert copied_from(given, RUN, T) == {"\ufffd"}

@@ -20,7 +20,6 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.reading import time_search
-from pulsar_spark.protocol.reading.time_search import TimedEntry
 from tests.spark.plan.simulated_readers import Cursor, Reader, Tail
 from tests.spark.plan.simulated_watches import LayoutChanges, ScalableChanges, TopicChanges
 
@@ -324,13 +323,11 @@ class SimulatedCluster(PlanningClient):
         entries = self._entries(self.topic(topic))
         ids = [each.id for each in entries]
 
-        def read(after: MessageId) -> Generator[TimedEntry, None, None]:
-            between = entries[bisect_right(ids, after) : bisect_right(ids, last)]
-            yield from (TimedEntry(each.id, each.publish_time) for each in between)
+        def read(after: MessageId) -> Generator[Any, None, None]:
+            yield from entries[bisect_right(ids, after) : bisect_right(ids, last)]
 
-        def probe(position: MessageId) -> TimedEntry:
-            found = entries[bisect_left(ids, position)]
-            return TimedEntry(found.id, found.publish_time)
+        def probe(position: MessageId) -> Any:
+            return entries[bisect_left(ids, position)]
 
         return time_search.first_at(probe, read, time_ms, margin_ms, first, last)
 
