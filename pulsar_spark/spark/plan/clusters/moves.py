@@ -81,8 +81,8 @@ class Moves:
         if here is not None:
             _log.warning(
                 "the query returns from cluster %r to cluster %r, and continues where it left that. Messages "
-                "of %r since then are read again if they had been copied to %r",
-                *(cluster, here, here, cluster),
+                "of %r since then are read again if they had been copied%s",
+                *(cluster, here, here, "" if cluster else ", and those of the other cluster"),
             )
             old = start.left.clusters[here]
             back = {topic: each for topic, each in old.positions.items() if topic in left}
@@ -124,6 +124,8 @@ class Moves:
             BrokerError: the broker did not answer.
         """
         cluster = found.cluster
+        if not cluster:
+            raise OtherClusterError("a micro-batch did not finish on another cluster, whose name is unknown")
         if start.subscription != end.subscription:
             raise OtherClusterError(
                 f"the checkpoint is of cluster {cluster!r}, where the first micro-batch did not finish",

@@ -3,7 +3,8 @@
 The planner chooses entries that tails have received or admission control has probed, because they cost no
 request. Otherwise a run without a witness probes one entry, once, and other runs probe one entry an hour.
 Another cluster must have a copy of the witness to continue the query, so an entry replaces the witness only
-when it has been known for ``publishTimeMargin``.
+when it has been known for ``publishTimeMargin``. A witness that is itself a copy proves no move, so it counts
+as none.
 
     the cluster has                                              a restart
     the witness                                                  continues
@@ -52,7 +53,7 @@ _MAX_CLUSTERS = 8  # maximum names of clusters
 class MovedError(Exception):
     """The checkpoint is of ``cluster``, whose entries have copies here, so the planner moves the query.
 
-    ``here``: name of this cluster if the query was here before.
+    ``cluster`` is empty if it is unknown. ``here``: name of this cluster if the query was here before.
     """
 
     def __init__(self, cluster: str, here: str | None) -> None:
@@ -99,7 +100,7 @@ class Witnesses:
         found = self._found(old, ends)
         if found is None:
             return old
-        if old is None:
+        if old is None or (old.source is not None and found.source is None):
             self._is_gone = False
             return found
         now = self._client.now()
@@ -122,7 +123,7 @@ class Witnesses:
             if entry is not None and is_better(entry):
                 self._probes_at = now + _RENEWED_AFTER
                 return Witness.of(partition.topic, entry)
-        if old is not None:
+        if old is not None and old.source is None:
             if now < self._probes_at:
                 return None
             self._probes_left, self._probes_at = 1, now + _RENEWED_AFTER
@@ -164,6 +165,8 @@ class Witnesses:
             if verdict is WitnessVerdict.SAME:
                 return
             clusters, here = self._copied_from(witness), self._returned_to(checkpoint.left)
+            if here is not None and self._is_original_here(witness):
+                clusters = [""]  # the query has read copies alone, which do not name the cluster they are in
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or self._is_original_here(witness)
         except TopicNotFoundError:

@@ -312,6 +312,54 @@ def test_a_query_returns_to_where_it_left(again, caplog):
     assert pair.origins(spark.drain()) == [("b", at("10:10"))]  # again: it came after the query had left
 
 
+def test_a_short_stay_in_the_other_cluster_is_enough_to_return():
+    """Its first own entry replaces the copied witness at once."""
+    pair = Pair()
+    spark = begun(pair)
+    spark.options["publishTimeMargin"] = "60s"
+    pair.copy()
+    move(spark, pair.b)
+    spark.drain()
+    pair.topic("b").produce(2, time=TIME)
+    assert len(spark.drain()) == 2
+    pair.copy("b")
+    move(spark, pair.a)
+    assert spark.drain() == []
+    assert last(spark).left.clusters.keys() == {"b"}
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_query_returns_though_it_has_read_copies_alone(is_again, caplog):
+    """Nothing names the other cluster then, so its own messages are read, perhaps again."""
+    pair = Pair()
+    spark = begun(pair)
+    pair.topic("a").produce(2, time=TIME)
+    pair.copy()
+    move(spark, pair.b)
+    assert len(spark.drain()) == 2
+    if is_again:
+        witness = last(spark).witness
+        pair.topic("b").produce(1, time=TIME)
+        spark.drain()
+        spark.offsets[-1] = json.dumps(replace(last(spark), witness=witness).to_json())  # none was at hand
+    pair.copy("b")
+    move(spark, pair.a)
+    rows = [("a", at("10:5")), ("a", at("10:6"))]
+    caplog.clear()
+    assert pair.origins(spark.drain(), "a") == rows + [("b", at("10:7"))] * is_again
+    assert "those of the other cluster" in caplog.text
+    pair.topic("a").produce(1, time=TIME)
+    pair.copy()
+    move(spark, pair.b)
+    assert pair.origins(spark.drain()) == [("a", at("10:8" if is_again else "10:7"))]
+    pair.topic("a").produce(1, time=TIME)
+    pair.copy()
+    spark.trigger(fails=True)
+    move(spark, pair.a)
+    with pytest.raises(OtherClusterError, match="name is unknown"):
+        spark.trigger()
+
+
 def test_an_unfinished_micro_batch_runs_again_after_the_return():
     pair = Pair()
     spark = moved(pair)
