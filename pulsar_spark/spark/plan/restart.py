@@ -104,7 +104,7 @@ def restart_query(
         register(client, options, scalable.topics, name)
         answers = found.open(scalable.initial_positions(topics.partitions, at_end=processed))
         found.begin_before(topic for topic in answers if topic not in processed)
-        loss_check.why_unsure = witnesses.why_unsure(checkpoint.end.witness, missing, answers)
+        loss_check.why_unsure = witnesses.why_unsure(checkpoint.end.witness, processed, missing, answers)
         for topic in topics.partitions:
             if topic in processed.keys() - done and not _check(
                 loss_check, found, topic, processed[topic], answers, missing

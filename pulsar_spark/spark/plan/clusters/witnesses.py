@@ -36,6 +36,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OtherClusterError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.partition import Partition
@@ -48,6 +49,8 @@ _RENEWED_AFTER = 3600.0
 _MAX_SEARCHED = 10_000
 _SEARCHED_BYTES = 1 << 20  # maximum bytes of one read
 _MAX_CLUSTERS = 8  # maximum names of clusters
+
+_MAY_BE = "it may be another cluster, whose message ids say nothing"
 
 
 class MovedError(Exception):
@@ -80,14 +83,21 @@ class Witnesses:
         self._young: tuple[Witness, float] | None = None  # the next witness, and when it was found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
-        """Returns the witness of a new query: the last message before its start, by one request; or None.
+        """Returns the witness of a new query: a message before its start, by one or two requests; or None.
 
         Raises:
             BrokerError: the broker did not answer.
         """
-        topic = next((topic for topic, each in positions.items() if each.is_message), None)
-        entry = None if topic is None else self._client.entry_at(topic, positions[topic])
-        return None if topic is None or entry is None or entry.corrupt else Witness.of(topic, entry)
+        if not positions:
+            return None
+        topic = max(positions, key=lambda each: positions[each].is_message)
+        position: MessageId | None = positions[topic]
+        if not positions[topic].is_message and not isinstance(self._options.start.everywhere, PositionWord):
+            position = self._client.first_after(topic, MessageId.EARLIEST)
+        if position is None or not position.is_message or position > positions[topic]:
+            return None
+        entry = self._client.entry_at(topic, position)
+        return None if entry is None or entry.corrupt else Witness.of(topic, entry)
 
     def renewed(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
         """Returns the witness of the next offsets: a known entry that they cover, or the old witness.
@@ -238,6 +248,7 @@ class Witnesses:
     def why_unsure(
         self,
         witness: Witness | None,
+        processed: Mapping[TopicName, MessageId],
         missing: Container[TopicName],
         answers: Mapping[TopicName, LastMessageId],
     ) -> str:
@@ -245,17 +256,29 @@ class Witnesses:
 
         Args:
             witness: checked witness of the checkpoint.
+            processed: position up to which each partition is processed.
             missing: partitions without the subscription at the broker.
             answers: the broker's answers when the subscription was opened.
         """
-        if not self._is_gone or witness is None or witness.topic not in answers:
-            return ""
-        if witness.topic not in missing and answers[witness.topic].mark_delete >= witness.id:
-            return ""
-        return (
-            f"the broker has neither {witness.id} of {witness.topic}, which this query has read, nor a "
-            "subscription that stands after it: it may be another cluster, whose message ids say nothing"
-        )
+        if witness is None:  # the query may have begun in empty partitions
+            named = self._options.start.named
+            known = {
+                topic: each
+                for topic, each in processed.items()
+                if not each.is_message and each != named.get(topic)
+            }
+        else:
+            known = {witness.topic: witness.id} if self._is_gone else {}
+        for topic, position in known.items():
+            if topic not in answers or (topic not in missing and answers[topic].mark_delete >= position):
+                continue
+            if position.is_message:
+                what = f"{position} of {topic}, which this query has read"
+                return f"the broker has neither {what}, nor a subscription that stands after it: {_MAY_BE}"
+            if answers[topic].last.is_message and self._client.bounds(topic).begin < position:
+                what = f"messages before {position} of {topic}, where this query began"
+                return f"the broker has {what}, and no subscription that stands there: {_MAY_BE}"
+        return ""
 
     def _error(self, witness: Witness) -> OtherClusterError:
         margin_ms = round(1000 * self._options.publish_time_margin)

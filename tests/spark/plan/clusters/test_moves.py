@@ -103,6 +103,29 @@ def test_a_query_that_has_read_nothing_yet_moves():
     assert pair.origins(spark.drain()) == [("a", at("10:3")), ("a", at("10:4"))]
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("ledger", [7, 10, 13], ids=["smaller ids", "same ids", "larger ids"])
+def test_a_query_that_began_in_an_empty_topic_loses_nothing_in_silence(ledger, is_held):
+    """It has no witness yet."""
+    pair = Pair(ledger)
+    spark = SimulatedSpark(pair.a, startingOffsets="latest", predefinedSubscription="s")
+    spark.drain()
+    assert last(spark).witness is None
+    pair.topic("a").produce(4, time=TIME)
+    pair.copy()
+    if is_held:
+        pair.topic("b").cursors["s"] = pair.topic("b").begin
+    move(spark, pair.b)
+    if ledger == 10 or (ledger == 13 and is_held):
+        assert len(spark.drain()) == 4
+    else:
+        with pytest.raises(DataLossError, match=r"another cluster|was removed"):
+            spark.trigger()
+        spark.restart()
+        with pytest.raises(DataLossError):
+            spark.trigger()
+
+
 def test_the_move_itself_has_no_rows_and_is_checkpointed_first():
     pair = Pair()
     spark = begun(pair)
