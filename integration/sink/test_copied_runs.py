@@ -11,6 +11,7 @@ from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.errors import DuplicatesError, OtherClusterError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, QueryLog, announce, log_topic, was_committed
+from pulsar_spark.spark.sink.commit_records import Intent
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 ROWS = [Record(b"%d" % number, key=str(number % 3)) for number in range(100)]
@@ -34,12 +35,12 @@ def clients(two_clusters):
 MOVES = [
     (0, 60, {}),
     (3, 60, {}),
+    (2, 100, {}),  # as if a copied checkpoint wrote in both clusters
     *(
         pytest.param(*move, marks=pytest.mark.long)
         for move in [
             (0, 1, {}),
             (1, 99, {"batching": False}),
-            (2, 100, {}),
             (3, 30, {"compression": pb.LZ4}),
             (4, 50, {"batching": False, "chunking": True, "chunk_max_message_size": 150}),
             (5, 77, {"batching_max_messages": 7}),
@@ -101,3 +102,15 @@ def test_a_commit_log_of_another_cluster_is_refused(two_clusters, clients, geo_t
     two_clusters.b.admin.delete_topic(str(log.topic))
     with CommitLog(b, log) as opened:
         assert opened.state.intent is None
+
+
+def test_a_commit_log_that_is_not_replicated_is_missed(two_clusters, clients, caplog):
+    """Rows that name their topics have it in `public/default`."""
+    a, b = clients
+    name, transaction = log_topic(None, str(uuid.uuid4())), TxnId(0, 5)
+    with CommitLog(a, QueryLog(name, 2)) as opened:
+        opened.write(Intent(2, (transaction,)))
+    with CommitLog(b, QueryLog(name, 3)) as opened:
+        opened.write(Intent(3, (transaction,)))
+    assert "may be duplicated" in caplog.text
+    assert "another namespace or cluster" in caplog.text

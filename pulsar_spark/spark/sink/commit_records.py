@@ -243,8 +243,8 @@ def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_a
         return None
     return (
         "the log has no record of an earlier commit: its topic was deleted, or the log was in another "
-        "namespace, or the query has not written rows with delivery=transactional before. Rows of this "
-        "micro-batch may be duplicated if the query was stopped after it had written them"
+        "namespace or cluster, or the query has not written rows with delivery=transactional before. Rows of "
+        "this micro-batch may be duplicated if the query was stopped after it had written them"
     )
 
 
