@@ -111,7 +111,7 @@ class Witnesses:
         if found is None:
             return old
         if old is None or (old.source is not None and found.source is None):
-            self._is_gone = False
+            self._is_gone, self._young = False, None
             return found
         now = self._client.now()
         if self._young is None:
@@ -175,10 +175,11 @@ class Witnesses:
             if verdict is WitnessVerdict.SAME:
                 return
             clusters, here = self._copied_from(witness), self._returned_to(checkpoint.left)
-            if here is not None and self._is_original_here(witness):
+            is_original = self._is_original_here(witness)
+            if here is not None and is_original:
                 clusters = [""]  # the query has read copies alone, which do not name the cluster they are in
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
-            is_other = not self._is_gone or bool(clusters) or self._is_original_here(witness)
+            is_other = not self._is_gone or bool(clusters) or is_original
         except TopicNotFoundError:
             return
         except PulsarError as error:
@@ -224,25 +225,18 @@ class Witnesses:
 
     def _clusters_at(self, witness: Witness) -> list[str]:
         """Returns the names of clusters whose entries were copied around the witness's publish time."""
-        topic, time_ms, (begin, last) = (
-            witness.topic,
-            witness.publish_time,
-            self._client.bounds(witness.topic),
-        )
+        topic, time_ms = witness.topic, witness.publish_time
         margin_ms = round(1000 * self._options.publish_time_margin)
-        if begin >= last:
-            return []
-        first = self._client.first_at(topic, time_ms, margin_ms, begin.next_entry, last)
-        if first is None:
-            return []
+        begin, last = self._client.bounds(topic)
+        is_empty = begin >= last
+        first = None if is_empty else self._client.first_at(topic, time_ms, margin_ms, begin.next_entry, last)
         names: dict[str, None] = {}
-        left = _MAX_SEARCHED
-        with closing(self._client.probe_entries(topic, first.previous)) as probe:
-            while left > 0 and (entries := probe.read(left, _SEARCHED_BYTES, last)):
-                names |= dict.fromkeys(each.source.cluster for each in entries if each.source is not None)
-                left -= len(entries)
-                if entries[-1].publish_time > time_ms + margin_ms:
-                    break
+        count = 0
+        for entries in () if first is None else _read(self._client, topic, first.previous, last):
+            names |= dict.fromkeys(each.source.cluster for each in entries if each.source is not None)
+            count += len(entries)
+            if count >= _MAX_SEARCHED or entries[-1].publish_time > time_ms + margin_ms:
+                break
         return list(names)[:_MAX_CLUSTERS]
 
     def why_unsure(
@@ -298,11 +292,18 @@ def copied_partition(client: PlanningClient, topic: TopicName, cluster: str) -> 
     begin, last = client.bounds(topic)
 
     def read(after: MessageId) -> Generator[EntryInfo, None, None]:
-        with closing(client.probe_entries(topic, after)) as probe:
-            while entries := probe.read(_MAX_SEARCHED, _SEARCHED_BYTES, last):
-                yield from (each for each in entries if not each.corrupt)
+        for entries in _read(client, topic, after, last):
+            yield from (each for each in entries if not each.corrupt)
 
     return CopiedPartition(read, cluster, begin, last)
+
+
+def _read(
+    client: PlanningClient, topic: TopicName, after: MessageId, last: MessageId
+) -> Generator[list[EntryInfo], None, None]:
+    with closing(client.probe_entries(topic, after)) as probe:
+        while entries := probe.read(_MAX_SEARCHED, _SEARCHED_BYTES, last):
+            yield entries
 
 
 def iso_time(time_ms: int) -> str:

@@ -86,6 +86,25 @@ def test_an_own_entry_is_not_replaced_by_a_copy(cluster, topic):
     assert last(spark).witness.id == at("10:3")
 
 
+def test_an_own_entry_replaces_a_copy_at_once_and_is_not_replaced_by_an_older_copy(cluster, topic):
+    for number in range(4):
+        topic.produce(1, time=TIME + number)
+        if number < 3:
+            topic.entries[-1] = replace(topic.entries[-1], source=Source("c", MessageId(1, number)))
+    spark = SimulatedSpark(
+        cluster, startingOffsets="earliest", predefinedSubscription="s", maxMessagesPerTrigger="1"
+    )
+    spark.drain()
+    assert last(spark).witness.id == at("10:3")
+    cluster.clock += 61
+    topic.produce(1, time=TIME)
+    spark.drain()
+    cluster.clock += 61
+    topic.produce(1, time=TIME)
+    spark.drain()
+    assert last(spark).witness.id == at("10:4")
+
+
 def test_a_busy_query_probes_one_entry_an_hour(cluster, topic):
     spark = begun(cluster, topic)
     for hour in range(1, 4):
