@@ -59,16 +59,12 @@ def source_of(metadata: pb.MessageMetadata) -> Source | None:
         return None
     position = None
     for each in metadata.properties:
-        if _text(each.key) == SOURCE_POSITION:
+        if str(each.key, errors="replace") == SOURCE_POSITION:
             try:
-                position = MessageId.parse(_text(each.value))
+                position = MessageId.parse(str(each.value, errors="replace"))
             except OptionError:
                 position = None
-    return Source(_text(metadata.replicated_from), position)
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode(errors="replace")
+    return Source(str(metadata.replicated_from, errors="replace"), position)
 
 
 class StoredEntry(Timed, Protocol):

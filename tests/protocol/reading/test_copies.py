@@ -41,15 +41,16 @@ def own(id_, time=0):
 
 
 class Log:
-    """A partition; `read` counts the entries that were read."""
+    """A partition; `read` counts the entries that were read, and `reads` how often reading began."""
 
     def __init__(self, entries, cluster="a"):
         self.entries = entries
-        self.read = 0
+        self.read = self.reads = 0
         begin = entries[0].id.previous if entries else MessageId(9, -1)
         self.partition = CopiedPartition(self._read, cluster, begin, entries[-1].id if entries else begin)
 
     def _read(self, after):
+        self.reads += 1
         ids = [each.id for each in self.entries]
         for each in self.entries[bisect_right(ids, after) :]:
             self.read += 1
@@ -90,6 +91,7 @@ def test_a_partition_without_entries():
     assert log.partition.around(at("3:0")) == (None, None)
     assert log.partition.around(MessageId.LATEST).last_read is None
     assert log.partition.start_after(log.partition.around(at("3:0")), 0) == MessageId(9, -1)
+    assert log.reads == 0  # the broker would send nothing
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,7 @@ def test_rows_within_a_batch():
     assert copies.rows_of(Source("a", at("4:0")), 0) == (-1, 2**31 - 1)
     assert copies.rows_of(Source("a", at("5:0")), 0) == (-1, 2)
     assert copies.rows_of(Source("a", at("5:1")), 0) is None
+    assert copies._replace(up_to=at("5:0:0")).rows_of(Source("a", at("5:0")), 0) == (-1, 0)
     assert CopyRange("a", at("3:1:4"), 100, at("3:1:6")).rows_of(Source("a", at("3:1")), 0) == (4, 6)
 
 
@@ -295,6 +298,7 @@ def metadata(cluster=None, *positions):
         (metadata(b"a"), Source("a", None)),
         (metadata(b"a", b"3:4"), Source("a", MessageId(3, 4))),
         (metadata(b"a", b"no position"), Source("a", None)),
+        (metadata(b"a", b"\xff"), Source("a", None)),
         (metadata(b"\xff", b"3:4"), Source("\ufffd", MessageId(3, 4))),
     ],
 )
@@ -305,6 +309,7 @@ def test_the_source_of_a_copy_is_read(made, source):
 @pytest.mark.parametrize("source", [None, Source("a", MessageId(1, 1))])
 def test_an_entry_is_judged_by_id_time_and_source(source):
     witness = Witness.of(T, Entry(MessageId(5, 7), 1000, source))
+    assert witness.topic == T
     other = Source("a", MessageId(1, 2)) if source else Source("a", MessageId(5, 7))
     assert witness.judge(Entry(MessageId(5, 7), 1000, source)) is SAME
     assert witness.judge(Entry(MessageId(5, 7), 1001, source)) is OTHER
