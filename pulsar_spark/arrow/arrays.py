@@ -30,7 +30,7 @@ def with_nulls(values: pa.Array, is_null: Flags) -> pa.Array:
 
 
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Returns the start of each of n rows in the data buffer or items, and the last end, int32[n + 1].
+    """Returns the offsets of n rows in their data or items, int32[n + 1]: each row's start, and the last end.
 
     The result is a view. ``values``: at least one row of binary, string, list or map; may be a slice.
     """
@@ -88,12 +88,12 @@ def parts_by_size(
 def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
     """Joins columns, each of which has some of the rows, to one column in the order of the rows.
 
-    Fields of structs are joined one after the other, and their parts are freed then. So if the caller keeps
-    no part, only one field's values are in memory twice.
+    The fields of structs are joined one by one, and the parts of a joined field are freed. So only one
+    field's values are in memory twice, unless the caller keeps a part.
 
     Args:
         parts: columns of one type, at least one; the list is empty afterwards.
-        rows: row numbers of each part; None: each part continues the rows of the part before.
+        rows: numbers of the rows that each part has; None: the parts are in the order of the rows.
     """
     if rows is None:
         return _joined(parts, None)

@@ -21,8 +21,7 @@ from pulsar_spark.errors import OptionError
 
 _MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 _BLOCK = 1 << 18  # bytes of rows joined at a time
-# Maximum bytes of a column that is first filled with zeros, so that the shared fields around it need one
-# copy.
+# Maximum bytes of each row of a short column, see ``_parts``.
 _SHORT = 64
 
 
@@ -53,7 +52,7 @@ class EncodedMessages:
 
 
 def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
-    """Encodes a length-delimited field; null rows lack the field. Returns no fields for None."""
+    """Encodes a length-delimited field; null rows lack the field. Returns no fields if no row has a value."""
     if data is None or data.null_count == len(data):
         return []
     sizes = lengths(data)
@@ -168,10 +167,11 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """Returns the parts of a row in the order of copying: offset in the row, and one item or n items.
+    """Returns the parts of a row, in the order of copying: offset in the row, and its items.
 
-    Shared fields are copied first. Shared fields around a short column are one item, with zeros that the
-    column then replaces, because one copy takes less time than two.
+    A part has one item for all rows, or n items. Shared fields are copied first. The shared fields on both
+    sides of a short column are one item, because one copy takes less time than two. This item has zeros
+    where the column's bytes are copied later.
     """
     shared, columns = [], []
     run, end = bytearray(), 0
@@ -236,7 +236,7 @@ def _data(array: pa.BinaryArray) -> memoryview:
 
 
 def one_field(data: pa.BinaryArray) -> EncodedField:
-    """Returns a column as a field."""
+    """Returns a field with the bytes of a column."""
     return EncodedField(data, lengths(data))
 
 
@@ -255,7 +255,7 @@ def fixed_width(data: bytes, width: int) -> pa.BinaryArray:
 
 
 def varints(tag: bytes, numbers: Ints, has: Flags | None) -> pa.BinaryArray:
-    """Encodes ``tag`` and a varint for each number; empty if ``has`` is false."""
+    """Encodes ``tag`` and a varint for each number; rows whose ``has`` is false are empty."""
     rest = numbers.astype(np.uint64)
     count = len(rest)
     width = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))

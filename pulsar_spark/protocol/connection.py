@@ -87,7 +87,7 @@ _BODIES: dict[int, str] = {
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
 
-# Type -> the body's text field, in which a broker may repeat data of the client.
+# Type -> the body's text field. A broker may repeat the client's login in it, so the login is removed.
 _WORDS = {
     kind: name
     for kind, body in _BODIES.items()
@@ -151,7 +151,11 @@ class Challenged:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """The peer answers no request. A PING was sent now; ``error``: the last PING got no answer, either."""
+    """A request has no answer yet, so a PING is sent now.
+
+    Attributes:
+        error: error if the PING before got no answer, either; otherwise None.
+    """
 
     error: ConnectError | None
 

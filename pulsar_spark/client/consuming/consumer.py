@@ -163,7 +163,7 @@ class Consumer(Closing):
 
     @property
     def lost(self) -> bool:
-        """Whether the broker or the connection was lost since the last call; makes no request."""
+        """Whether the consumer must subscribe again before its next request; makes no request."""
         return self._link.is_lost
 
     def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
@@ -277,9 +277,9 @@ class Consumer(Closing):
         self._link.close()
 
     def close(self) -> None:
-        """Repeats an acknowledgement without a receipt, and closes the consumer.
+        """Sends the last acknowledgement again if it has no receipt, and closes the consumer.
 
-        A broker that cannot be reached notices the lost connection.
+        If the broker cannot be reached, it notices the lost connection.
         """
         try:
             if self._link.is_open:

@@ -88,7 +88,7 @@ class ConsumerLink:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the broker or the connection was lost since the last call; makes no request."""
+        """Whether the consumer must subscribe again before its next request; makes no request."""
         return self.inbox.error is not None
 
     # ---- messages

@@ -33,12 +33,13 @@ _ENDS: dict[int, TopicEnd] = {
 
 
 class Inbox:
-    """Received messages of a consumer. Each connection has its own inbox, so that old frames are ignored.
+    """Received messages of a consumer. Each subscription has its own inbox, so that old frames are ignored.
 
     Args:
         on_arrival: function that is called on the session's thread when frames are received, or the consumer
             has ended; it must not block.
-        max_bytes: bytes from which on no more messages are accepted. One read may exceed them.
+        max_bytes: bytes of held messages at which no more messages are accepted. The last accepted messages
+            may exceed them.
         on_full: function that is called once on the session's thread when the inbox is full; it must not
             block.
 

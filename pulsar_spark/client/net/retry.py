@@ -66,8 +66,8 @@ def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False)
     itself retries until a timeout, a timeout is not final, but a BusyError is: another program has the name.
 
     Raises:
-        PulsarError: the first error that is not retriable, or the last error before the deadline. A timeout
-            at the deadline does not replace the error before it.
+        PulsarError: the first error that is final, or the last error before the deadline. After the deadline,
+            a retriable error or a timeout does not replace the error before it.
     """
     pause = _FIRST_PAUSE
     last: PulsarError | None = None

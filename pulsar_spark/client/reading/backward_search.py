@@ -60,7 +60,7 @@ class Wanted(Protocol):
 
     @property
     def unseen(self) -> Unseen | None:
-        """Returns the wanted entries that a quick search has passed over; None: none are known."""
+        """Returns wanted entries that a quick search may have skipped; None: no entries were skipped."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
@@ -88,8 +88,8 @@ def search_back(
     """Reads backwards from the end of a topic partition until all wanted entries were read.
 
     Entries after the first message of an open transaction are not visible, nor are entries that the broker is
-    still writing, so the search waits for both. Deleted entries are not found. The search takes at most one
-    operation timeout after the last entry that restarts it.
+    still writing, so the search waits for both. Deleted entries are not found. The search ends one operation
+    timeout after it began, or after the last entries that restarted the timeout.
 
     Args:
         client: client of the cluster.
@@ -103,7 +103,7 @@ def search_back(
         known: parts that were read before, and are not read again; parts that are read now are added.
 
     Returns:
-        Whether all needed entries were read in time, and none is hidden.
+        Whether the search was complete in time, and no wanted entry can be hidden.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:

@@ -29,8 +29,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
 from pulsar_spark.protocol.reading.chunk_index import ChunkIndex, FoundChunk
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
-# The first step back has at most this many entries, as the number of chunks that a message declares may be
-# wrong.
+# Maximum entries of the first step back, because a message may declare a wrong number of chunks.
 _MAX_FIRST_STEP = 1000
 # Maximum entries between two chunks that one reader reads through, because a second reader would take longer.
 _MAX_BETWEEN = 50
@@ -95,7 +94,7 @@ class ChunkSearch:
 
         Returns:
             The message; or the reason that it cannot be completed; or None if ``last`` repeats the last chunk
-            of a message that was complete before.
+            of a message that was completed or given up before.
         """
         index, metadata = self._known, last.metadata
         found = _found(last, len(last.payload))
@@ -143,7 +142,7 @@ class ChunkSearch:
         return self._index
 
     def _assembled(self, key: bytes, places: list[MessageId], last: Entry) -> Assembled | Dropped | None:
-        """Assembles a message from the chunks at some positions and its last chunk; returns as ``find``."""
+        """Assembles a message from its chunks at ``places`` and its last chunk, as ChunkAssembler.take."""
         assembler = ChunkAssembler(self._limits)
         for entry in self._read(key, places):
             take(assembler, entry)

@@ -204,8 +204,8 @@ class _Decoder:
         """Yields the entries that are not too large to be decoded.
 
         Yields:
-            Entries, and the bytes that each takes: the uncompressed payload (as declared); the metadata; and
-            its names and schema version once for each message, because they become columns.
+            Entries, and the bytes of each entry: the uncompressed payload (as declared), the metadata, and
+            the names and schema version for each message, because columns repeat them.
         """
         for entries in groups:
             chunked, messages, compression = entries.chunked, entries.messages, entries.compression
@@ -363,7 +363,7 @@ class _Decoder:
 
 
 def _check_format(batch: Entry, topic: str) -> None:
-    """Raises UnsupportedError for records of Kafka. No client writes properties of a batch itself."""
+    """Raises UnsupportedError if a property of the batch marks records of Kafka."""
     for one in batch.metadata.properties:
         if one.key == _FORMAT:
             raise UnsupportedError(

@@ -22,7 +22,7 @@ from pulsar_spark.wire.entry.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 
-# Seconds of silence after which the broker is asked whether entries are left, first and later maximum.
+# Seconds without an entry after which the broker is asked whether entries are left: at first, and at most.
 _FIRST_IDLE = 0.2
 _MAX_IDLE = 1.0
 
@@ -214,7 +214,10 @@ class _RangeReader:
         return False
 
     def _probe(self, found: MessageId | None) -> Gap:
-        """Opens a second reader after the position, and at the position if its ledger seems deleted."""
+        """Judges a gap by the first entry of a second reader after the position; reports lost messages.
+
+        If the position's ledger seems deleted, this reader begins again at the position.
+        """
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(
             self._client, "reader", progress.position.next_entry, read_compacted=self._options.read_compacted

@@ -42,7 +42,8 @@ _NO_ENTRY = 1 << 62
 # Maximum attempts to count a growing topic's entries; the last count may be a few entries too large.
 _MAX_COUNTS = 20
 
-# Consecutive corrupt entries after which a search for a time treats them as published in time.
+# Maximum corrupt entries in a row that a search for a time probes; the last of them then counts as published
+# in time.
 _MAX_CORRUPT = 100
 
 # Seconds in which a broker must open a compacted topic; until then it answers as if the topic were empty.
@@ -140,9 +141,9 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 
 
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription exists, which brokers show by refusing a non-durable one.
+    """Whether a durable subscription exists: brokers then refuse a non-durable subscription of its name.
 
-    Brokers check the maximum number of subscriptions only for a name that does not exist.
+    A broker that refuses because of the maximum number of subscriptions does not have the name.
 
     Raises:
         TopicNotFoundError, BrokerError: see ``Consumer``.
@@ -459,7 +460,7 @@ def receive_infos(
 
 
 def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end: MessageId) -> bool:
-    """Whether the broker has read up to ``end``, by its acknowledgement of entries that it does not deliver.
+    """Whether the broker has read up to ``end``, because it acknowledges entries that it does not deliver.
 
     Args:
         consumer: reader of the entries after ``after``.

@@ -46,9 +46,9 @@ _ROWS = 10_000
 # Factor from one step back to the next. It is small, so that few unneeded entries are read.
 _GROWTH = 1.25
 
-# Entries of the first step back, unless the broker's last id of the producer's name is of this micro-batch.
-# If the broker knows no id, or one of an earlier micro-batch, it is the only step, to find rows that other
-# tasks have stored.
+# Entries of the first step back. A task whose producer name has a last id of this micro-batch, or of a later
+# one, begins with one entry instead. If the broker knows no id, or the query's own id of an earlier
+# micro-batch, this is the only step, to find rows that other tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -212,7 +212,7 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # If the broker's last id is missing, or from an earlier micro-batch, few rows can be stored.
+        # If the broker has no last id, or the query's own id of an earlier micro-batch, there is one step.
         self._is_look = not run.is_claimed and (run.last_sequence_id < 0 or run.may_be_own)
         self._copied_from: set[str] = set()
 
@@ -224,7 +224,7 @@ class _RunReader:
         found.newest, found.begin = search.newest, search.begin
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
-        # A run that finds copies marks the entries that it stores, so the next run looks for copies, too.
+        # A run that finds copies marks its own entries with ``is_again``, so later runs look for copies, too.
         if self._copied_from or search.is_again:
             parts += self._copies(found)
         if not parts:

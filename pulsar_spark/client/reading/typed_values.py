@@ -287,7 +287,7 @@ class TypedValueReader:
         )
 
     def _work(self, rates: Floats | None, payloads: pa.BinaryArray, keys: pa.BinaryArray) -> ValueWork:
-        """Returns the allowance of work for values; each byte allows ``rates`` items."""
+        """Returns the budgets of work: ``rates`` units for each byte of a value; None: no limits."""
         if rates is None:
             return ANY_WORK
         sizes = sum(pc.fill_null(pc.binary_length(each), 0).to_numpy() for each in (payloads, keys))

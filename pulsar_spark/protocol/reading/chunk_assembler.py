@@ -5,7 +5,7 @@ is identified by producer name, uuid, number of chunks and total size. Its produ
 and after a reconnect some chunks again, with the same bytes:
 
     the next chunk                is added
-    a chunk with known bytes      was sent again; the last chunk 0 is the message's first entry
+    a chunk with known bytes      was sent again; the id of the latest chunk 0 is the message's first id
     a chunk of a known number     is another choice for that number: another producer's, or a second attempt's
     with other bytes
     a chunk further ahead         is ignored: it is another producer's, or a chunk between is lost
@@ -248,10 +248,9 @@ class ChunkAssembler:
             self._begin(key, metadata, now)
         message = self._open.get(key)
         if message is None:
-            # Other chunks are ignored, because after the last chunk all chunks are read again from the first
-            # on.
+            # Only the last chunk is reported, because a search then reads all chunks of the message.
             return Dropped.NO_BEGINNING if is_last and key not in self._finished else None
-        if number < 0:  # a number that is too high is out of order
+        if number < 0:  # a number that is too high is OUT_OF_ORDER, see ``_problem``
             return None
         result: Assembled | Dropped | None = self._problem(message, number, len(payload), now)
         if result is None:

@@ -114,10 +114,10 @@ class ChunkIndex:
         *,
         is_beginning: bool,
     ) -> None:
-        """Extends the searched part backwards to after ``low``, by these chunks.
+        """Extends the searched part backwards to the entries after ``low``, and adds their chunks.
 
         ``publish_times``: times of the added entries, int64[n], in ms. ``is_beginning``: whether the topic
-        starts with them.
+        begins with the added entries.
         """
         self._chunks.add(chunks)
         self.low = low

@@ -100,7 +100,7 @@ class Witness(NamedTuple):
         return WitnessVerdict.SAME if is_same else WitnessVerdict.OTHER
 
     def is_copied_to(self, entry: StoredEntry) -> bool:
-        """Whether an entry is a copy of the witness, if the query read the witness where it was produced."""
+        """Whether an entry is a copy of the witness, which must not be a copy itself."""
         return position_of(entry) == self.id and entry.publish_time == self.publish_time
 
 

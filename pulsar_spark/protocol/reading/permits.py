@@ -24,7 +24,7 @@ class Permits:
     It is refilled to about ``window_bytes``, but not beyond what the range needs. ``first_entries`` are
     requested before their size is known. Any producer can write many corrupt entries, and the consumer is
     moved past each. Messages in flight at a move are sent again. So after a move the balance is at most
-    ``first_entries`` and twice the messages received since the move.
+    ``first_entries`` plus twice the messages received since the move.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:

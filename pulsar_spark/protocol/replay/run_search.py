@@ -23,8 +23,9 @@ The verdict at the end of the search:
     found                                       verdict
     ==========================================  ============================================================
     an entry of this task and micro-batch       FOUND
-    none, and the broker knows no sequence id   NOTHING
-    of the micro-batch under the name
+    none, and the last sequence id under the    NOTHING
+    name is missing, or of an earlier
+    micro-batch
     none, and it cannot be a replay             NOTHING: an earlier write, or another program, has used the
                                                 sequence ids
     none, and an entry of the query from an     NOTHING: brokers delete old entries first, so no entry of
@@ -36,8 +37,8 @@ The verdict at the end of the search:
 
 FOUND and the last two kinds of NOTHING become HIDDEN if newer entries may become visible: the entry with the
 last sequence id was not found, because an open transaction of another program hides it, or a slow broker is
-still storing it. In the first write of a micro-batch, so does NOTHING for "cannot be a replay", because Spark
-does not report each repetition, such as the repetition of a whole stage.
+still storing it. In the first write of a micro-batch, NOTHING for "cannot be a replay" also becomes HIDDEN,
+because Spark does not report each repetition, such as the repetition of a whole stage.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class RunSearch:
         entries between. So the search may overlook an own entry, and all entries must be read then.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # later entries show whether it is the begin
+        is_near = self.begin is not None  # then all entries before it are read
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property

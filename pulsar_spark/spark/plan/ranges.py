@@ -47,8 +47,9 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         start: end of the previous batch. If it names another subscription than ``end``, the query
             started again from nothing, because batch 0 had not finished.
         end: end of the batch's first plan.
-        starts: position of the subscription of ``end`` when this run opened it, by partition: the start of
-            partitions missing in ``start``, and of a batch 0 that is planned again.
+        starts: position of the subscription of ``end`` when this run opened it, by partition. Partitions
+            missing in ``start`` begin there, and a batch 0 that is planned again begins there or earlier. A
+            partition in neither has no range.
     """
     anew = start.subscription != end.subscription
     ranges = []
@@ -59,9 +60,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # An end before the start belongs to a topic that was set back, so the batch reads nothing of it. An
-        # end that is not a message lies before the first entry: Spark 4.0 and 4.1 may have it, see
-        # older_spark.
+        # If the end lies before the start, the topic was set back, and the batch reads nothing of it. An end
+        # that is not a message, which Spark 4.0 and 4.1 may pass, lies before the first entry.
         if first < last and last.is_message:
             ranges.append(Range(topic, first, last))
     # An offset from a checkpoint has another order than the equal offset in the run that planned it.
