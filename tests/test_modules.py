@@ -16,7 +16,6 @@ REASONS = {
     "client/reading/origins.py": "tests/client/reading/test_stored_run.py",
     "client/writing/producer_options.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
-    "spark/plan/restart.py": "tests/spark/plan/test_stream_starts.py drives it",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",
     "unparsable.py": "values only",
     "wire/fields/field_walk.py": "a step of decoding: tests/wire/fields/test_batch_walk.py",

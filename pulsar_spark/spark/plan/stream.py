@@ -35,7 +35,6 @@ from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import Life, Partition
 from pulsar_spark.spark.plan.resolve import existing, probe_bounds
-from pulsar_spark.spark.plan.restart import Checkpoint, restart_query
 from pulsar_spark.spark.plan.scalable.registration import unregister
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
@@ -46,7 +45,7 @@ from pulsar_spark.spark.plan.scalable.segments import (
     without_done,
 )
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
-from pulsar_spark.spark.plan.start import QueryStart, start_before, start_query
+from pulsar_spark.spark.plan.start import Checkpoint, QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.timing import QuietTime
 from pulsar_spark.spark.plan.topics import Topics, first_contact

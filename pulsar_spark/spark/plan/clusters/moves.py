@@ -30,7 +30,7 @@ from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.offsets import Left, LeftCluster, Offsets
 from pulsar_spark.spark.plan.ranges import plan_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
-from pulsar_spark.spark.plan.restart import Checkpoint
+from pulsar_spark.spark.plan.start import Checkpoint
 
 _log = logging.getLogger(__name__)
 
