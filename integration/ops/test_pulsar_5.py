@@ -13,6 +13,7 @@ from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, begun, drain, finish, start
 from integration.helpers.cluster import TEST_JVM
+from integration.helpers.java_segments import KINDS, consume_in_java_5, produce_in_java_5
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
@@ -269,6 +270,44 @@ def test_a_pattern_of_scalable_topics(pulsar, line_5, scalable, checkpoint):
     # The first segment is deleted when all have read it, perhaps by now.
     batch = Counter(row["__topic"] for row in pulsar.read(None, **given).select("__topic").collect())
     assert batch.keys() == counts.keys()
+
+
+@pytest.fixture
+def retained(line_5):
+    """Segments are kept, also where no subscription holds them."""
+    line_5.admin.set_retention("public/default", minutes=-1, megabytes=-1)
+    yield
+    line_5.admin.set_retention("public/default", minutes=0, megabytes=0)
+
+
+@pytest.mark.usefixtures("retained")
+def test_the_java_client_of_pulsar_5(pulsar, line_5, scalable, checkpoint):
+    """It writes to segments in batches and without, with keys and without; all read the same."""
+    keys = [*KEYS, "", "\u00fc \U0001f600", "k" * 300, None]
+    written = []
+    for batching in (True, False):
+        messages = [
+            (key, b"%d:%d" % (number, count))
+            for count in range(len(written), len(written) + 20)
+            for number, key in enumerate(keys)
+        ]
+        produce_in_java_5(line_5.service_url, scalable.name, messages, batching=batching)
+        written += messages
+        scalable.split(scalable.active[0])
+    collector = Collector()
+    options = {"admin.url": line_5.admin_url, "metadataColumns": "__key"}
+    drain(pulsar.stream(str(scalable.name), **options), collector, checkpoint)
+    ours = [
+        (None if row["__key"] is None else bytes(row["__key"]).decode(), bytes(row.value))
+        for row in collector.rows
+    ]
+    java = {kind: consume_in_java_5(line_5.service_url, scalable.name, kind, silence=5) for kind in KINDS}
+    for name, found in {"ours": ours, **java}.items():
+        assert Counter(found) == Counter(written), name
+    for found in (ours, java["stream"]):
+        for key in filter(None, keys):
+            counts = [int(value.split(b":")[1]) for each, value in found if each == key]
+            assert counts == sorted(counts), key
 
 
 @pytest.mark.long
