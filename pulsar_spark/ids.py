@@ -71,7 +71,7 @@ class MessageId:
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """Returns the last entry without messages after this position, which may be acknowledged."""
+        """Returns the last entry without messages after this position, so it may be acknowledged."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property

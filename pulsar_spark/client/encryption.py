@@ -230,7 +230,7 @@ class Decryptor:
         self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def for_task(self) -> Decryptor:
-        """Returns a decryptor that shares the data keys, and asks the key reader once for each key."""
+        """Returns a task's decryptor, which shares the data keys, and asks the reader once for each key."""
         made = copy.copy(self)
         made._forget()
         return made

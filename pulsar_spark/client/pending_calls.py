@@ -266,7 +266,7 @@ class MappedFuture(Generic[T]):
 class Kind(Enum):
     """Kind of a request. Each kind has its own threads, so slow brokers delay no other kind."""
 
-    LAST_MESSAGE = auto()  # the only kind that opens a lost consumer again, on its own threads
+    LAST_MESSAGE = auto()  # only these requests open a lost consumer of the query again
     ACK = auto()
     BACKLOG = auto()
     CHUNKS = auto()

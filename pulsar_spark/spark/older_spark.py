@@ -149,7 +149,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Returns the tasks of a batch. At a restart Spark first passes the checkpoint's last offset."""
+        """Returns the tasks of a batch; none for the call ``partitions(o, o)`` of a restart."""
         self._calls.partitions(end)
         name = self._offsets.from_json(end).subscription
         if self._calls.run_end is not None:

@@ -122,7 +122,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """Returns the target with the decimals of the schema's type, if the target's decimals are wider."""
+    """Returns the target, with the schema's decimal instead of each decimal that is at least as wide."""
     if pa.types.is_decimal128(whole) and pa.types.is_decimal128(target):
         digits = target.precision - target.scale, whole.precision - whole.scale
         return whole if digits[0] >= digits[1] and target.scale >= whole.scale else target

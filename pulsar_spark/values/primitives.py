@@ -337,7 +337,10 @@ def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
 
 
 def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Flags]:
-    """Returns units * per_unit + rest, int64[n], and flags of results beyond int64; rest < 4 units."""
+    """Returns units * per_unit + rest, int64[n], and flags of results beyond int64.
+
+    ``rest`` must be less than 4 * per_unit.
+    """
     limit = 2**63 // per_unit + 4
     micros = units * per_unit + rest  # may wrap around
     is_near = (units >= -limit) & (units <= limit)

@@ -109,7 +109,7 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
 
 
 class _Maker:
-    """Makes the parsed JSON of types; keeps the names in use."""
+    """Makes definitions of Avro types, as parsed JSON; ``taken``: names that other types use."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken

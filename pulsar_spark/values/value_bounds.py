@@ -75,7 +75,7 @@ def most_growth(lists: Iterable[tuple[float, int]]) -> float:
 
 
 class ValueCost(NamedTuple):
-    """The maximum column bytes of a value, without the width of its row and the text of its payload.
+    """The maximum column bytes of a value beyond the fixed width of its row and the text of its payload.
 
     Attributes:
         row: bytes that the schema adds to each row.
@@ -211,7 +211,10 @@ class ValueWork:
         return -1.0 if self._refused[place] else float(self._own[place]) + self._pool.left
 
     def take(self, row: int, units: float) -> bool:
-        """Uses units for a value; returns False if the value is refused, which uses up the allowance."""
+        """Uses units of a value's budget, then of the allowance; returns False if both are too small.
+
+        Then the value is refused, and the allowance is used up.
+        """
         if not self.is_limited or math.isinf(self._own[place := self._rows[row]]):
             return True
         beyond = units - float(self._own[place])

@@ -332,7 +332,7 @@ class _Decoder:
         return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
 
     def _inside(self, parts: list[Entries], decoded: DecodedBatches) -> Flags | None:
-        """Returns which rows of batches count; None if all do."""
+        """Returns flags of the wanted rows of batches; None: all rows are wanted."""
         if not self._cuts:
             return None
         inside = None

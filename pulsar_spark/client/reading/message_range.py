@@ -180,7 +180,7 @@ class _Assembly:
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
     def _search_back(self, last: Entry, known: Assembled | Dropped) -> Assembled | Dropped | None:
-        """Searches before the range for chunks of a message; ``known``: result within the range."""
+        """Searches before the range for chunks of a message; ``known``: result of the range's chunks."""
         message = self._search.find(last)
         is_counted = isinstance(known, Dropped) and known is not Dropped.NO_BEGINNING
         if isinstance(message, Assembled):

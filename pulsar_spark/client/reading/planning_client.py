@@ -159,7 +159,7 @@ class PlanningClient:
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
-        """Returns the last visible entry of a segment, by a reader's entries; or an earlier one.
+        """Returns the last entry of a segment that a reader receives in time.
 
         Args:
             topic: segment.

@@ -180,7 +180,7 @@ class TypedValues:
             self.is_bad = self._has_too_much if self.is_bad is None else self.is_bad | self._has_too_much
 
     def _deleted(self) -> Flags | None:
-        """Returns flags of the bad rows that are deletions, bool[n]; None: no row is.
+        """Returns flags of the bad rows that are deletions, bool[n]; None: there are no deletions.
 
         Most clients cannot send a null, so the broker's compaction deletes a key by an empty payload.
         """

@@ -91,7 +91,7 @@ class TopicRun:
     Attributes:
         stored: rows that earlier runs have stored.
         rows: number of rows that this run has received.
-        held: new rows that wait until all stored rows were found; only in a strict task.
+        held: new rows of a strict task, which wait until it has found all stored rows.
         held_bytes: encoded bytes of the Arrow batches that had held rows.
         others: first words of the digests of rows that other tasks have stored in earlier runs, sorted; None
             if they were not read.

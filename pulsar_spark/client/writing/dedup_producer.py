@@ -150,7 +150,7 @@ class DedupProducer(Producer):
         super().close()
 
     def _send_in_order(self, send: Callable[[Any], None], items: Sequence[Any]) -> None:
-        """Sends items of one kind. After the first entry, the other items wait for the next call."""
+        """Sends items of one kind; until the first entry is acknowledged, keeps all items but one."""
         self.release()
         if not len(items):
             return

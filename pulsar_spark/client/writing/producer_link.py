@@ -49,7 +49,7 @@ class LinkOwner(Protocol):
 
     @property
     def awaits_receipts(self) -> bool:
-        """See ``Handler``."""
+        """Whether the producer awaits receipts; see ``Handler``."""
 
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
         """Processes frames for the producer."""

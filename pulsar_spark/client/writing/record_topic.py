@@ -42,7 +42,7 @@ _START = MessageId(-1, -1)
 # Name of the property that holds the record.
 _PROPERTY = b"record"
 
-# Entries of the shortest read end of a topic, and the factor from one end to the next longer one.
+# Entries of the first step back from a topic's end, and the factor from one step to the next.
 _END_ENTRIES, _LONGER = 512, 16
 
 # Bytes in flight from the broker.

@@ -256,7 +256,7 @@ class Packer:
         return self.shared_size(self.max_message_size)
 
     def shared_size(self, max_size: int) -> int:
-        """Returns ``max_shared_size`` for entries of ``max_size``: half if a key of any size must fit."""
+        """Returns ``max_shared_size`` for entries of ``max_size``; half if the metadata repeats the keys."""
         size = max_size - self.room
         return size // 2 if self._key_based else size
 

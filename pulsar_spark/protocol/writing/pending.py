@@ -178,9 +178,9 @@ class PendingWindow:
         """Returns the end of the oldest entry's send timeout; None if nothing is pending.
 
         The timeout starts when the entry is pushed, and again at each sign of progress, because with a
-        throttling broker entries may be pending much longer. A resend must lead to receipts: if its
-        registration is lost before, its other signs no longer count, because otherwise a broker that refuses
-        each resend would be tried for ever.
+        throttling broker entries may be pending much longer. If the registration of a resend is lost before
+        its first receipt, the other signs of the resend no longer count, because otherwise a broker that
+        refuses each resend would be tried for ever.
 
             ====================================================  ==================================
             sign of progress                                      counts

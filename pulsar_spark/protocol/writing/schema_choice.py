@@ -241,7 +241,7 @@ def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: b
     _require_type(existing, wanted, what, f"rows are {'primitive values' if is_primitive else 'records'}")
     given = part.given
     if given is not None and not is_primitive:
-        # By its properties readers know which client's forms of JSON the topic has.
+        # The properties stay, because readers know by them which client's JSON the topic has.
         given = replace(existing, data=given.data)
     if given is not None:
         _check_resolves(existing, _fitting(part, given), what)

@@ -1,4 +1,4 @@
-"""JSON by topic and partition, ``{topic: {part: value}}``, if few values change at a time. Pure."""
+"""Changes a few values of JSON ``{topic: {part: value}}``, and shares the unchanged topics. Pure."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class Waiting(NamedTuple):
 
 
 class _Since(Enum):
-    """Kind of a time; see the table at the top."""
+    """Source of a time: a row of the module's table."""
 
     PROBED = auto()
     TRIGGER = auto()

@@ -68,7 +68,7 @@ class Table:
         return iter(self._options)
 
     def extend(self, table: Iterable[Option[Any]]) -> None:
-        """Appends the lines of a table whose options this scope also has."""
+        """Appends the options of another table, which this scope also has."""
         self._options += table
 
     def add(

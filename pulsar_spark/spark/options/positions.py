@@ -44,7 +44,7 @@ class AtTime(NamedTuple):
     ms: int
 
 
-# The start or end of one partition's read; a MessageId means "read up to here".
+# The start or end of one partition's read. A read begins after a MessageId, or ends with it.
 Position = PositionWord | AtTime | MessageId
 
 
@@ -299,7 +299,7 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
 
 
 def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:
-    """Returns the position of a start or end that names a message."""
+    """Returns the position of a message id or word, ``place``; a start includes the message."""
     if isinstance(place, str):
         word = _WORDS.get(place.lower())
         if word in (PositionWord.EARLIEST, PositionWord.LATEST):

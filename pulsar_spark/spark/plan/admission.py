@@ -33,8 +33,8 @@ from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-# Probes of single entries in the search for the end of a share by the broker's indexes: first guesses from
-# the mean, which usually succeed, then halvings, which always succeed.
+# Maximum probes of single entries in the search for a share's end by the broker's message indexes: first
+# guesses from the mean, which usually succeed, then halvings, which always succeed.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
 
@@ -64,7 +64,14 @@ class Room(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A partition's part of a batch: up to ``end``, and the ``room`` left for entries not yet known."""
+    """A partition's part of a batch.
+
+    Attributes:
+        end: last entry of the part.
+        messages: number of its messages.
+        size: number of its bytes.
+        room: rest of the share, if the limit of probed entries was reached; None: nothing is added.
+    """
 
     end: MessageId
     messages: int
@@ -155,7 +162,7 @@ class Admission:
 
     @property
     def is_busy(self) -> bool:
-        """Whether incomplete answers may be complete soon."""
+        """Whether requests are pending, so that a later plan may have more entries."""
         return bool(self._scans.busy or self._searches.busy)
 
     def _forget(self, starts: Mapping[Partition, MessageId]) -> None:
@@ -205,7 +212,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # late results have older limits
+        busy = self._searches.busy | self._searches.take().keys()  # late results are of earlier limits
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()

@@ -93,7 +93,7 @@ class BrokerProbe:
         return self._ends[key]
 
     def tracks(self, ranges: Iterable[Range]) -> dict[TopicName, Track]:
-        """Returns the tracks of ranges over several ledgers, from the admin service or from brokers."""
+        """Returns the numbered entries (``Track``) of ranges over several ledgers, by topic."""
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:

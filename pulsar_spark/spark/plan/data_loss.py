@@ -242,7 +242,7 @@ def judge_answer(
     if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
-    # The broker itself removes no ledger with entries that were never acknowledged.
+    # Brokers remove only acknowledged ledgers, so without an acknowledgement the subscription was moved.
     is_unasked = is_message and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_message and not has_skipped and not is_unasked:
         return _FINE

@@ -180,7 +180,7 @@ class EndTracker:
             heapq.heappush(self._queue, (at, partition.number, partition))
 
     def renew_tails(self, partitions: Sequence[Partition], count: int) -> None:
-        """Lets the tails of partitions with answers follow, and opens tails for idle partitions.
+        """Lets tails read up to the answered ends, closes failed tails, and opens tails of idle partitions.
 
         Call this after the answers were judged, because an error here must not hide the answers.
 

@@ -25,9 +25,9 @@ ledgers, so while a later entry of the same ledger is known, an acknowledgement 
     it is the last message for less than a second, and there      WAIT, for the tail
     will be other triggers soon
     else                                                          PROBE, because no later trigger may follow
-    PROBE by these rows, but a probe failed lately: less than a   WAIT
-    second ago, or than the time that it took, twice, four times
-    and at most ten times that time after repeated failures
+    PROBE by these rows, but a probe failed less than a second    WAIT
+    ago, or less than its duration ago. After more failures in a
+    row: 2, 4, 8, then 10 times its duration
 
 ``expire`` is the maximum time between the publish times of a message's first and last chunk, after which
 readers drop the message; with 0 messages may complete at any time. :meth:`Partition.settle`, if chunks were
@@ -56,7 +56,8 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
 from pulsar_spark.spark.plan.timing import EndSchedule
 
-# Entries up to an acknowledged entry that are probed for chunks, because several producers' chunks are mixed.
+# Entries that are probed for chunks before the last of them is acknowledged. One entry does not suffice,
+# because chunks of several producers may be interleaved.
 PROBED_ENTRIES = 16
 _PROBED_FOR = 10.0  # seconds for which a probe without chunks is valid
 _DATED_FOR = 1.0  # seconds for which an entry's date is valid
@@ -274,10 +275,7 @@ class Partition:
         self._counted = self._waiting
 
     def entries_until(self, end: MessageId) -> int | None:
-        """Returns the number of entries in ``(position, end]``; across ledgers the backlog.
-
-        None if unknown.
-        """
+        """Returns the number of entries in ``(position, end]``; across ledgers :attr:`backlog`."""
         count = end.entries_since(self._waiting[0])
         return self.backlog if count is None else count
 
@@ -361,7 +359,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Lets a tail see the entries up to the known end; False if it cannot."""
+        """Lets a tail read up to the known end, without waiting; False if the tail is lost or too late."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:

@@ -235,9 +235,10 @@ class QueryPlanner:
         self._log_processed()
 
     def _hold(self, subscription: Subscription, start: Offsets, *, waits: bool) -> set[TopicName]:
-        """Holds the segments that follow others; returns the sealed segments that are read but not ended.
+        """Holds the segments that follow a segment which is not read to its end.
 
-        Asks for the ends of sealed segments that are read to the last message.
+        Requests the ends of sealed segments that are read to their last message; returns the segments whose
+        end is not confirmed.
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions

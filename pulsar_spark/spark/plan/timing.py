@@ -18,7 +18,7 @@ _KNOWN_FOR = 0.05
 _IDLE_AFTER = 0.25
 # Minimum seconds after which the end of a partition with a tail is requested anyway.
 _ASKED_ANYWAY = 10.0
-_ASKED_ANYWAY_EACH = 0.5  # the same, for each of many partitions
+_ASKED_ANYWAY_EACH = 0.5  # times the number of partitions, if this is longer
 _STEP = 5.0  # seconds between these times, because requests due at the same time cost one round
 # Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
@@ -108,8 +108,8 @@ class QuietTime:
 
         Args:
             start: end of the previous batch.
-            partitions: partitions that are read, as one object.
-            until: time of the next work without new entries.
+            partitions: partitions that are read; the same object as long as they do not change.
+            until: time of the next work, if no new entries arrive.
             limited: whether the user's limits apply.
         """
         self._start, self._partitions, self._until, self._limited = start, partitions, until, limited

@@ -218,7 +218,7 @@ class Topics:
         meanwhile.
         """
         calls = {}
-        # A received list that was not used yet lacks the later reports of watches.
+        # While a received list waits for its use, watches keep their reports, because the list lacks them.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = self._take_changes()
             has_segments = [self._may_have_segments(topic) for topic in self._scalable.names]
@@ -337,7 +337,7 @@ class Topics:
         if self._pattern is not None:
             self._to_ask.add(topic.base)
         if self._scalable.forget(topic):
-            self._stale = True  # so the other partitions of the topic do not wait for this one
+            self._stale = True  # segments waited for this partition
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:
@@ -358,7 +358,7 @@ def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """Returns the patterns to watch: the user's, or one per named topic; one for all if there are many."""
+    """Returns the patterns to watch: the user's; or one for each named topic, or for all of a namespace."""
     if options.pattern is not None:
         return [] if options.pattern.is_scalable else [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)

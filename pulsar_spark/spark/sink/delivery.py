@@ -177,7 +177,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
         if promised is None:
             return None
         said, _warnings[query] = promised
-        # A batch write has no id that other processes know.
+        # The processes of a query log once, by its id; a batch write has no id, so each process logs.
         if said and (query is None or is_first_to_say(f"what is promised of query {query}")):
             _log.info("%s", said)
     return _warnings[query]

@@ -1,7 +1,7 @@
 """Checks values one by one: returns a value's end, or raises its first mistake.
 
-The checks find exactly the mistakes that the readers of columns find. Uses: the ends of arrays if few rows
-have many items, refusal of large values before they use memory, and the first mistake of a bad value.
+The checks find exactly the mistakes that the readers of columns find. They also find the ends of arrays if a
+few rows have many items, refuse large values before they use memory, and locate a value's first mistake.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class ItemsFinder:
     Args:
         step: step of the arrays.
         find: finds the ends of items; see ``value_ends.FindEnds``.
-        is_charged: True if items without bytes use the rows' credit.
+        is_charged: True if items without bytes, or with long defaults, use the rows' credit.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# Bytes of a list item's defaults and other text of the schema that use one byte of credit.
+# Bytes of defaults and other schema text in a list item for which the item uses one byte of credit.
 TEXT_PER_BYTE = 64
 
 

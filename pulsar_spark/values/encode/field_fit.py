@@ -305,7 +305,7 @@ def _avro_name(avro: AvroType) -> str:
     return branch_name(avro)
 
 
-_MAX_FIXED = 1 << 16  # maximum bytes of a sample; for a larger type, pyarrow refuses the sample
+_MAX_FIXED = 1 << 16  # maximum bytes of a sample; pyarrow refuses the sample of a larger type
 
 
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:

@@ -102,7 +102,7 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """Returns the maximum number of values in each payload, without values in narrow items, int64[n]."""
+        """Returns the maximum number of values in each payload, int64[n]; values in items only if wide."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)

@@ -27,7 +27,7 @@ from pulsar_spark.wire.columns.message_columns import (
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
 
-_SMALL = 4096  # bytes
+_SMALL = 4096  # mean bytes of a payload, below which payloads are copied
 
 
 class EncodedSingle(NamedTuple):

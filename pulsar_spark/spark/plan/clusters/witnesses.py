@@ -1,7 +1,7 @@
 """Witnesses: chooses an entry as witness of a query's offsets, and compares it with the cluster at a restart.
 
 The planner chooses entries that tails have received or admission control has probed, because they cost no
-request. Otherwise a run without a witness probes one entry, once, and other runs probe one entry an hour.
+request. Otherwise a run without a witness probes up to three entries, other runs probe one entry an hour.
 Another cluster must have a copy of the witness to continue the query, so an entry replaces the witness only
 when it has been known for ``publishTimeMargin``. A witness that is itself a copy proves no move, so it counts
 as none.
@@ -9,11 +9,14 @@ as none.
     the cluster has                                              a restart
     the witness                                                  continues
     another entry there, and one copy of the witness elsewhere   moves the query to this cluster
-    another entry there, and no copy, or several                 is refused; also a second move, unless back
+    another entry there, and no copy, or several                 is refused
     no entry there, the subscription, and a copy elsewhere       is refused, because any producer can write
                                                                  an entry that seems to be a copy
     no entry there, no subscription, and a copy elsewhere        moves the query to this cluster
     no entry there, and no copy                                  is judged by the subscription
+
+A query that has moved before moves only back to a cluster that it has left, there also if the subscription
+exists; other moves are refused.
 """
 
 from __future__ import annotations
