@@ -242,8 +242,9 @@ class Topics:
 
     def _may_have_segments(self, topic: TopicName) -> bool:
         """Whether a scalable topic's segments may have changed; for a missing topic, after a pause."""
-        is_due = self._pauses.is_over(str(topic), self._client.now())
-        return is_due and self._scalable.may_have_changed(topic)
+        # Most topics have not changed, and a pattern may have thousands.
+        may_have = self._scalable.may_have_changed(topic)
+        return may_have and self._pauses.is_over(str(topic), self._client.now())
 
     def _list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
         """Watches the patterns that are not watched yet, and lists all partitions; runs on a thread."""
