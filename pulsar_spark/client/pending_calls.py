@@ -259,7 +259,7 @@ class MappedFuture(Generic[T]):
         return self._make(self._future.result(timeout))
 
     def add_done_callback(self, call: Callable[[MappedFuture[T]], object]) -> None:
-        """Calls ``callback`` with this object when the request has ended."""
+        """Calls ``call`` with this object when the request has ended."""
         self._future.add_done_callback(lambda _: call(self))
 
 

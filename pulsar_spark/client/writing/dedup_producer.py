@@ -32,9 +32,10 @@ from pulsar_spark.wire.entry.origin import encode_origin
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10  # maximum other names that are tried if no ids are left
 
-# Bytes of stored entries that may be in flight from the broker: maximum of a task's first topic (the n-th
-# topic has an n-th of it), and minimum of one partition.
+# Maximum bytes in flight while the stored entries of a topic's partitions are read; a task's n-th topic has
+# an n-th of it.
 _READ_BYTES = 16 << 20
+# Minimum of these bytes for one partition.
 _MIN_WINDOW = 256 << 10
 
 _log = logging.getLogger(__name__)

@@ -321,7 +321,7 @@ def _read_between(client: Client, topic: TopicName, start: MessageId, end: Messa
 
 @contextmanager
 def _first_partition(client: Client, topic: TopicName) -> Iterator[TopicName]:
-    """Returns the topic, or its first partition if brokers create topics with partitions.
+    """Yields the topic, or its first partition if brokers create topics with partitions.
 
     After an error the answer is dropped, because the topic may have been deleted.
     """

@@ -197,7 +197,8 @@ class RunSearch:
     def is_passed(self) -> bool:
         """Whether entries further back need not be read.
 
-        A copied entry may name the begin, and be newer than the query's entries.
+        If a newer entry is expected, the search continues to the begin, because a copy of another program may
+        name the begin.
         """
         has_all = self.begin is None or self._oldest <= self.begin or not self.is_newest_expected
         return self.is_begin_known and has_all

@@ -66,7 +66,7 @@ class PendingWindow:
         self._bytes = 0
         self._progress_at = 0.0
         self._progress_before = 0.0  # last sign of progress before the resend
-        self._is_resend = False  # entries were sent again, and no receipt has arrived since
+        self._is_resend = False  # entries must be sent again, and no message was acknowledged since
 
     def __bool__(self) -> bool:
         return bool(self._entries)

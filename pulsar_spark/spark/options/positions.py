@@ -77,7 +77,7 @@ class Positions:
         names = {partition: self._name_of(partition) for partition in partitions}
         topics = {partition.base for partition in names}
         for name in sorted(self.named.keys() - set(names.values())):
-            # A segment that is read to the end stays in a query's offset, as "done", until it is removed.
+            # A query's offset has "done", here LATEST, for a segment that was read to its end.
             is_latest = self.named[name] is PositionWord.LATEST
             is_done = name.is_segment and name.base in topics and is_latest
             if not (name in topics and isinstance(self.named[name], AtTime)) and not is_done:

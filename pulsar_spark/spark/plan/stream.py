@@ -419,7 +419,7 @@ class QueryPlanner:
         if self._frozen is not None:
             for topic in answers:
                 state = self._partitions[topic]
-                # A newer segment may never stop growing.
+                # A segment without a limit gets its present end, because it may never stop growing.
                 state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:

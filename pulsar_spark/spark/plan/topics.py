@@ -201,8 +201,8 @@ class Topics:
         self._listing: PendingCalls[str] = PendingCalls()
         self._pauses = self._listing.pauses  # of failed lists, and of lookups of missing scalable topics
         self._scalable = scalable
-        # Watches the topics from now on, including the ends of sealed segments, because a run may use only
-        # this list.
+        # Lists scalable topics by watches, which also look up the ends of sealed segments, because a run may
+        # make no other list.
         if options.has_scalable_topics:
             self.renew()
         self._migrated: set[str | None] = set()  # topics already named in a warning

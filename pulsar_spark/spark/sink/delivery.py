@@ -102,7 +102,7 @@ def name_prefix(options: SinkOptions, batch: MicroBatch) -> str:
 
 
 def query_secret(query: str) -> bytes:
-    """Returns the secret for signatures: the query's id, which only Spark and its checkpoint know."""
+    """Returns the secret for signatures: a digest of the query's id, which only Spark knows."""
     return hashlib.sha256(b"origins " + query.encode()).digest()
 
 
