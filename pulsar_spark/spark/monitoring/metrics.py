@@ -38,14 +38,12 @@ class Metric(NamedTuple):
     Attributes:
         name: name without the prefix.
         text: description, in one line.
-        samples: function that returns the values for a snapshot.
-        labels: names of the labels.
+        samples: function that returns the labels and values for a snapshot.
     """
 
     name: str
     text: str
     samples: Callable[[Snapshot], Samples]
-    labels: tuple[str, ...] = ("query",)
 
     @property
     def kind(self) -> str:
@@ -110,26 +108,21 @@ def bytes_per_second(batch: BatchFigures) -> float:
     return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
 
 
-_PARTITION = ("query", "topic", "partition")
-
 METRICS = (
     Metric(
         "backlog_entries",
         "Broker entries that were not processed when the last trigger ran.",
         _backlog_entries,
-        _PARTITION,
     ),
     Metric(
         "backlog_messages_estimate",
         "Messages in these entries, estimated from some entries.",
         _backlog_messages,
-        _PARTITION,
     ),
     Metric(
         "lag_seconds",
         "Age of the oldest message that is not processed, since it was published; 0 if there is none.",
         _lags,
-        ("query", "topic"),
     ),
     Metric(
         "backlog_timestamp_seconds",
@@ -197,7 +190,6 @@ METRICS = (
         "retries_total",
         "Requests to brokers that the planner or tasks of the sink retried.",
         _retries,
-        ("query", "part"),
     ),
     Metric(
         "failed_runs_total",
