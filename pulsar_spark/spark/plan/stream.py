@@ -24,7 +24,6 @@ from typing import TypeVar
 from pulsar_spark.client import PROMPT, Calls, Kind, LastMessageId, PlanningClient, Range
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters.moves import Moves, copies_of
@@ -45,6 +44,7 @@ from pulsar_spark.spark.plan.scalable.segments import (
     without_done,
 )
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.source_reporter import SourceReporter
 from pulsar_spark.spark.plan.start import Checkpoint, QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.timing import QuietTime

@@ -7,8 +7,8 @@ import pytest
 
 from pulsar_spark.client import Kind, PendingCalls
 from pulsar_spark.errors import DeadlineError, SchemaError
-from pulsar_spark.spark.monitoring.source_reporter import OldestMessages
 from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.plan.source_reporter import OldestMessages
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, rows_of
 

@@ -6,8 +6,7 @@ import pytest
 
 from pulsar_spark.client import Kind, TopicEnd
 from pulsar_spark.errors import DataLossError, TopicNotFoundError
-from pulsar_spark.spark.monitoring import source_reporter
-from pulsar_spark.spark.plan import ends, micro_batch
+from pulsar_spark.spark.plan import ends, micro_batch, source_reporter
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import P0, P1, KeptOffsets, SimulatedSpark, T, U, reading, rows_of
 

@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_report import EntryMeans
-from pulsar_spark.spark.monitoring.source_reporter import EntrySampler
+from pulsar_spark.spark.plan.source_reporter import EntrySampler
 
 T = TopicName.parse("t")
 BEGIN = MessageId(10, -1)

@@ -25,11 +25,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from pulsar_spark.client import EntryInfo, LostRange, PendingCalls, PlanningClient, TopicEnd
+from pulsar_spark.client import EntryInfo, LostRange, PendingCalls, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.monitoring.by_topic import updated
 from pulsar_spark.spark.monitoring.driver_files import new_planner_id
 from pulsar_spark.spark.monitoring.source_report import (
     EntryMeans,
@@ -38,6 +37,8 @@ from pulsar_spark.spark.monitoring.source_report import (
     SourceReport,
     partition_backlog,
 )
+from pulsar_spark.spark.plan.offsets import updated
+from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -266,24 +267,6 @@ class OldestMessages:
         return _Probe(position, None if first is None else first.publish_time)
 
 
-class PlannedPartition(Protocol):
-    """The planner's state of a partition.
-
-    Attributes:
-        position: position up to which it is processed; None before the first trigger.
-        planned: end of the last planned micro-batch; None before the first.
-        last: last message; ``MessageId.EARLIEST`` if there is none.
-        backlog: number of entries in ``(position, last]``; None if unknown.
-        topic_end: reason why no more messages will come; None: more may come.
-    """
-
-    position: MessageId | None
-    planned: MessageId | None
-    last: MessageId
-    backlog: int | None
-    topic_end: TopicEnd | None
-
-
 class SourceReporter:
     """Reports how far a query lags.
 
@@ -306,7 +289,7 @@ class SourceReporter:
         """Begins a trigger, whose time all later counts get."""
         self._triggered_ms = self._client.time_ms()
 
-    def probe(self, partitions: Mapping[TopicName, PlannedPartition]) -> None:
+    def probe(self, partitions: Mapping[TopicName, Partition]) -> None:
         """Probes some waiting entries, if a probe is due: at most 3 s in the first trigger, later 0.5 s."""
         self._samples.refresh(
             {
@@ -327,8 +310,8 @@ class SourceReporter:
     def report(
         self,
         subscription: str,
-        partitions: Mapping[TopicName, PlannedPartition],
-        changed: Mapping[TopicName, PlannedPartition],
+        partitions: Mapping[TopicName, Partition],
+        changed: Mapping[TopicName, Partition],
         data_losses: int,
         possible_losses: Mapping[TopicName, LostRange],
         deleted: Collection[TopicName],

@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.monitoring.source_reporter import OldestMessages, Waiting
+from pulsar_spark.spark.plan.source_reporter import OldestMessages, Waiting
 
 T = TopicName.parse("t")
 BEGIN = MessageId(10, -1)

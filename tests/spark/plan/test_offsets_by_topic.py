@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pulsar_spark.spark.monitoring.by_topic import updated
+from pulsar_spark.spark.plan.offsets import updated
 
 KEYS = [(topic, part) for topic in "abcde" for part in ("-1", *map(str, range(12)))] + [
     ("s", f"{first:04x}-ffff-{number}") for number, first in enumerate((0x8000, 0, 0xC000, 0x4000) * 3)
