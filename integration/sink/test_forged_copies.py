@@ -1,6 +1,7 @@
 """Others write what seems to be a copy of a task's row from another cluster: only visible ones are judged."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_a_forged_copy_in_a_transaction(cluster, topic, is_aborted, caplog):
         run(client, topic, FIRST, task_of(client))
         coordinator = Coordinator(client)
         txn = coordinator.begin([topic])
-        forged = {"producer_name": NAME, "sequence_id": TaskIds(SECRET, NAME, topic).own(1).start}
+        forged: dict[str, Any] = {"producer_name": NAME, "sequence_id": TaskIds(SECRET, NAME, topic).own(1).start}
         with RawConnection(url) as connection:
             RawProducer(connection, topic).send(SECOND[0].value, txn=txn, replicated_from="a", **forged)
         (coordinator.abort if is_aborted else coordinator.commit)(txn)
