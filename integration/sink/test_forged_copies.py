@@ -31,7 +31,10 @@ def test_a_forged_copy_in_a_transaction(cluster, topic, is_aborted, caplog):
         run(client, topic, FIRST, task_of(client))
         coordinator = Coordinator(client)
         txn = coordinator.begin([topic])
-        forged: dict[str, Any] = {"producer_name": NAME, "sequence_id": TaskIds(SECRET, NAME, topic).own(1).start}
+        forged: dict[str, Any] = {
+            "producer_name": NAME,
+            "sequence_id": TaskIds(SECRET, NAME, topic).own(1).start,
+        }
         with RawConnection(url) as connection:
             RawProducer(connection, topic).send(SECOND[0].value, txn=txn, replicated_from="a", **forged)
         (coordinator.abort if is_aborted else coordinator.commit)(txn)
