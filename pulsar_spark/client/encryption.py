@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 # Seconds after which a producer makes a new data key, as in other Pulsar clients.
 _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 
-# Seconds after which missing keys are requested again, while messages are sent unencrypted.
+# Seconds after which missing keys are requested again, while messages are sent unencrypted, or with the last
+# data key.
 _TRY_AGAIN = 10.0
 
 # Maximum tried keys of an entry, because a try takes a millisecond, and any producer can write 100,000 keys.
@@ -157,8 +158,8 @@ class Encryptor:
             payload: compressed payload of an entry.
 
         Returns:
-            Fields to append to its MessageMetadata, and the encrypted payload. If encryption failed and the
-            failure action is SEND: no fields, and the unchanged payload.
+            Fields to append to its MessageMetadata, and the encrypted payload. If the failure action is SEND,
+            and no data key could be made yet: no fields, and the unchanged payload.
 
         Raises:
             CryptoError: the payload could not be encrypted.

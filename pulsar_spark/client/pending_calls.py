@@ -36,8 +36,8 @@ class PendingCalls(Generic[K]):
     promptly. A late key is requested again, but :meth:`run` waits for it only after a prompt answer.
 
     Args:
-        limit: maximum number of calls that run at the same time. Half of them may be for late keys. Running
-            calls that have become late are not counted.
+        limit: maximum number of running calls that are not late. Calls for late keys begin while fewer than
+            half of this number are late. At most twice this number of calls run.
         prompt: seconds within which an answer is prompt.
 
     Attributes:

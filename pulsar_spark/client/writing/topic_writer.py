@@ -294,7 +294,7 @@ class TopicWriter(Closing):
         )
 
     def _look_for_partitions(self) -> None:
-        """Finds partitions that were added; runs on the caller's thread, without the lock."""
+        """Finds partitions that were added; requests them on the caller's thread, without the lock."""
         now = time.monotonic()
         with self._changed:
             if self._look_again is None or now < self._looked_at + self._look_again:

@@ -129,7 +129,7 @@ class CopyRange(NamedTuple):
     up_to: MessageId = MessageId.LATEST
 
     def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
-        """Returns the messages of an entry to read: after one batch index, up to another; None: none."""
+        """Returns the wanted messages of an entry: after one batch index, up to another; None: no message."""
         if source is None or source.cluster != self.cluster or publish_time > self.time_ms:
             return _ALL
         place, (first, last) = source.position, _ALL
@@ -182,7 +182,7 @@ class CopiedPartition:
         self._copies = _Selected(read, self._is_copy, last)
 
     def around(self, position: MessageId) -> Copied:
-        """Returns the copies around a position of the other cluster; before LATEST, the last copy."""
+        """Returns the copies around a position of the other cluster; for LATEST, only the last copy."""
         if self._begin >= self._last:
             return Copied(None, None)
         end, whole = self._copies.end, position.whole_entry

@@ -1,8 +1,8 @@
 """SourceReporter: makes the reports of one source in one run of a query, and probes its backlog for them.
 
 :class:`EntrySampler`: brokers count entries, and an entry is a batch of any size. At most every ten seconds,
-the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. A query waits
-only for the first probe of its run, and for at most three seconds.
+the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. Until a probe
+of its run has succeeded, a query waits for each probe, for at most three seconds.
 
 :class:`OldestMessages`: at each trigger, the publish time of a partition's first unprocessed message:
 
@@ -173,7 +173,7 @@ class _Known:
         seen: state of the partition.
         time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
             1970; 0 if it is unknown.
-        since: kind of that time.
+        since: source of that time.
     """
 
     seen: Waiting
@@ -290,7 +290,7 @@ class SourceReporter:
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, Partition]) -> None:
-        """Probes some waiting entries, if a probe is due: at most 3 s in the first trigger, later 0.5 s."""
+        """Probes some waiting entries, if probes are due; waits up to 3.5 s for the first, later 0.5 s."""
         self._samples.refresh(
             {
                 topic: (state.position, state.last, state.backlog or 1)

@@ -161,13 +161,13 @@ class Subscription:
             raise
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
-        """Moves the subscription before the logs, because messages that compaction kept outlive the logs."""
+        """Sets the start of compacted partitions before their logs, which the kept messages outlive."""
         if self._client.read_compacted:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """Returns the partitions without the subscription at the broker. Call this before ``open``.
+        """Returns the partitions without the subscription, or that do not exist. Call this before ``open``.
 
         Raises:
             BrokerError: a broker did not answer.
