@@ -36,6 +36,8 @@ def registered(
 def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
     """Whether a subscription is registered on a scalable topic; None for a missing topic.
 
+    False without the URL of an admin service.
+
     Raises:
         BrokerError: the admin service refused, or did not answer.
     """
@@ -52,7 +54,8 @@ def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicNa
 def register(client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str) -> None:
     """Registers a subscription on scalable topics; does nothing if it is registered already.
 
-    Active segments without the subscription get it at their first message.
+    Does nothing without the URL of an admin service. Active segments without the subscription get it at their
+    first message.
 
     Raises:
         BrokerError: the admin service refused, or did not answer.

@@ -228,7 +228,10 @@ class ScalableTopics:
     def initial_positions(
         self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
     ) -> dict[TopicName, InitialPosition]:
-        """Returns the first position on partitions without the subscription: earliest, or ``at_end``."""
+        """Returns the first position on partitions without the subscription.
+
+        It is latest for partitions in ``at_end`` and for empty segments, otherwise earliest.
+        """
         empty = self.empty
         return {
             topic: InitialPosition.LATEST if topic in at_end or topic in empty else InitialPosition.EARLIEST
