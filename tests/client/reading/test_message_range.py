@@ -1,11 +1,10 @@
 """Ranges of messages: those in chunks come in the place of their last chunk."""
 
 import logging
-from typing import NamedTuple
 
 import pytest
 
-from pulsar_spark.client import ChunkLimits, read_ranges
+from pulsar_spark.client import ChunkLimits, Range, read_ranges
 from pulsar_spark.client.reading import message_range
 from pulsar_spark.errors import CryptoError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -115,17 +114,6 @@ def test_a_range_of_what_is_left_after_retention_ends_incomplete_messages(broker
 # ---- several ranges
 
 
-class Asked(NamedTuple):
-    """A range as a caller names it."""
-
-    topic: TopicName
-    start: MessageId
-    end: MessageId
-    visible: bool = True
-    begins: MessageId | None = None
-    followed: bool = False
-
-
 def publish_everywhere(broker, count, each=5):
     """Partitions with some entries; the ranges of all of them."""
     ranges = []
@@ -133,7 +121,7 @@ def publish_everywhere(broker, count, each=5):
         topic = TopicName.parse("many").of_partition(number)
         broker.create(topic)
         ids = broker.publish(topic, *(plain(b"%d/%d" % (number, entry)) for entry in range(each)))
-        ranges.append(Asked(topic, MessageId.EARLIEST, ids[-1]))
+        ranges.append(Range(topic, MessageId.EARLIEST, ids[-1]))
     return ranges
 
 
@@ -192,7 +180,7 @@ def test_what_waits_of_ranges_is_bounded(broker, client, monkeypatch):
     big = TopicName.parse("big")
     broker.create(big)
     ids = broker.publish(big, *(plain(bytes(1500)) for _ in range(20)))
-    asked = [ranges[0], Asked(big, MessageId.EARLIEST, ids[-1]), ranges[1]]
+    asked = [ranges[0], Range(big, MessageId.EARLIEST, ids[-1]), ranges[1]]
     assert values_of(client, asked) == [[b"0/0"], [bytes(1500)] * 20, [b"1/0"]]
     assert [permits[0] for permits in granted(broker).values()] == [1, 1, 1]
     assert max(max(permits) for permits in granted(broker).values()) == 2
@@ -201,7 +189,7 @@ def test_what_waits_of_ranges_is_bounded(broker, client, monkeypatch):
 @pytest.mark.parametrize("place", [0, 3, 9])
 def test_the_error_of_a_range_comes_in_its_place(broker, client, place):
     ranges = publish_everywhere(broker, 10)
-    gone = Asked(TopicName.parse("gone"), MessageId(5, 1), MessageId(5, 3))
+    gone = Range(TopicName.parse("gone"), MessageId(5, 1), MessageId(5, 3))
     found = values_of(client, [*ranges[:place], gone, *ranges[place:]])
     assert isinstance(found.pop(place), TopicNotFoundError)
     assert found == values_of(client, ranges)
@@ -220,7 +208,7 @@ def test_lost_data_of_one_range_among_others(broker, client):
 def test_chunked_messages_of_several_ranges(broker, client):
     ranges = publish_everywhere(broker, 2)
     ids = broker.publish(TOPIC, *chunk_sections(A, 3, "a"), plain(b"0"))
-    before = Asked(TOPIC, ids[1], ids[-1])
+    before = Range(TOPIC, ids[1], ids[-1])
     assert values_of(client, [ranges[0], before, ranges[1]])[1] == [A, b"0"]
 
 
