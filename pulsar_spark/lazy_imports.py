@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 def lazy_imports(package: str) -> Callable[[str], object]:
@@ -20,7 +20,7 @@ def lazy_imports(package: str) -> Callable[[str], object]:
         package: the package's ``__name__``.
 
     Raises:
-        OSError: the package was installed without its source.
+        ImportError: the package was installed without its source.
     """
     own = sys.modules[package]
     module_of = _imported_for_types(own)
@@ -41,9 +41,13 @@ def lazy_imports(package: str) -> Callable[[str], object]:
 
 def _imported_for_types(package: ModuleType) -> dict[str, str]:
     """Returns the module of each name that a package imports ``if TYPE_CHECKING``."""
+    loader: Any = package.__loader__  # not inspect, which would look at all imported modules first
+    source = loader.get_source(package.__name__)
+    if source is None:
+        raise ImportError(f"{package.__name__} was installed without its source")
     return {
         alias.name: str(imported.module)
-        for statement in ast.parse(inspect.getsource(package)).body
+        for statement in ast.parse(source).body
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
         for imported in statement.body
         if isinstance(imported, ast.ImportFrom)
