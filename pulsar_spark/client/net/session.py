@@ -79,7 +79,7 @@ class Session:
         scalable_topics: whether the broker has topics with segments.
         error: the error that ended the session, or None.
         written_at: time when the peer last accepted bytes, in monotonic seconds.
-        on_doubt: function that is called on the session's thread when the peer is silent; it must not block.
+        on_doubt: function that is called on the session's thread when an answer is late; it must not block.
 
     Raises:
         ConnectError: no server listens there, or it does not answer in time.
@@ -196,7 +196,7 @@ class Session:
         self._wake()
 
     def ping(self) -> None:
-        """Sends a PING; the session ends without an answer, as after a request."""
+        """Sends a PING; if the peer does not answer it, the session ends, as with any request."""
         with self._lock:
             self._connection.ping(time.monotonic())
         self._wake()

@@ -386,7 +386,7 @@ class _Groups:
         return column, is_bad if is_bad.any() else None
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """Yields one decoder for each plan, and its rows' indexes. Rows without a version are one group."""
+        """Yields one decoder for each plan, and its rows' indexes. Rows without a decoder are one group."""
         assert self._versions.of_row is not None
         groups: dict[Hashable, int] = {}
         readers: list[_Reader] = []
@@ -418,7 +418,7 @@ class _Groups:
 
 
 def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterator[str]:
-    """Returns the names of fields, at any depth, that an older type lacks or cannot hold."""
+    """Yields the names of fields, at any depth, that an older type lacks or cannot hold."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         names = {each.name: each.type for each in old}
         for each in new:
