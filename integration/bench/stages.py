@@ -19,7 +19,7 @@ from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.arrow.join import EncodedMessages
-from pulsar_spark.client import Entries, ProducerOptions
+from pulsar_spark.client import Entries, ProducerOptions, RangeEntries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher, stable_order
 from pulsar_spark.protocol.writing.outgoing import Outgoing
@@ -108,7 +108,10 @@ def reading(shape: Shape) -> list[Stage]:
     columns = shapes.row_columns(shape)
 
     def rows() -> int:
-        return sum(batch.num_rows for batch in record_batches(_TOPIC, _groups(entries), columns=columns))
+        return sum(
+            batch.num_rows
+            for batch in record_batches([RangeEntries(_TOPIC, _groups(entries))], columns=columns)
+        )
 
     assert rows() == count
     return [

@@ -24,7 +24,7 @@ import fastavro
 import pyarrow as pa
 
 from integration.bench.value_shapes import FLAT, ValueShape, avro_payload, flat_row, shapes
-from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader, decode_entries
+from pulsar_spark.client import DecodedMessages, RangeEntries, ReaderSchema, TypedValueReader, decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.spark.rows.schema import MAX_TYPED_ROWS
@@ -160,7 +160,10 @@ def _reading(count: int) -> tuple[Callable[[], None], int]:
         size += sum(map(len, values))
         entries.append(_entry(first, number, values))
     (messages,) = decode_entries(
-        topic, [Entries.of(entries)], max_rows=MAX_TYPED_ROWS, max_bytes=1 << 30, leave_out_corrupt=False
+        [RangeEntries(topic, [Entries.of(entries)])],
+        max_rows=MAX_TYPED_ROWS,
+        max_bytes=1 << 30,
+        leave_out_corrupt=False,
     )
     reader = ReaderSchema(of[count - 1], {topic: (count - 1, of[count - 1])})
     typed = TypedValueReader(lambda _, asked: {each: of[each] for each in asked}, topic, reader, reader.type)

@@ -22,6 +22,7 @@ from pulsar_spark.client import (
     Consumer,
     Deadline,
     EntryField,
+    RangeEntries,
     SubscriptionOptions,
     decode_entries,
     retry_count,
@@ -206,7 +207,7 @@ def test_texts_of_producers_may_be_any_bytes(cluster, client, topic, count):
             producer.send(b"v", producer_name=b"\xfe", partition_key=b"\xed\xa0\x80", properties=[pair])
     name = TopicName.parse(topic)
     groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
-    (found,) = decode_entries(name, groups, max_rows=1000, max_bytes=1 << 20)
+    (found,) = decode_entries([RangeEntries(name, groups)], max_rows=1000, max_bytes=1 << 20)
     assert found.key.to_pylist() == [b"\xed\xa0\x80"] * count
     assert found.properties.to_pylist() == [[("\ufffd1", "2\ufffd")]] * count
     assert found.entry_field(EntryField.PRODUCER_NAME).to_pylist() == ["\ufffd"] * count

@@ -21,7 +21,7 @@ from integration.chaos.messages import (
     records_of,
 )
 from integration.helpers.peer import CompressionType, Record
-from pulsar_spark.client import ProducerOptions, TopicWriter
+from pulsar_spark.client import ProducerOptions, RangeEntries, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import MESSAGE_ID, RowColumns
@@ -231,7 +231,7 @@ def test_message_ids_are_the_peer_s(client, peer, admin, topic, partitions):
         (row[MESSAGE_ID], len(row["value"]))
         for partition in client.partitions(TopicName.parse(topic))
         for batch in record_batches(
-            partition, read_groups(client, partition), columns=RowColumns((MESSAGE_ID,))
+            [RangeEntries(partition, read_groups(client, partition))], columns=RowColumns((MESSAGE_ID,))
         )
         for row in batch.to_pylist()
     ]

@@ -14,7 +14,7 @@ from integration.helpers.clients import open_writer
 from integration.helpers.crypto_keys import make_keys
 from integration.helpers.java_peer import JavaEntries, write_in_java
 from integration.helpers.peer import Record
-from pulsar_spark.client import Decryptor, KeyFolder, decode_entries
+from pulsar_spark.client import Decryptor, KeyFolder, RangeEntries, decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.ranges import read_range
@@ -77,7 +77,7 @@ def read(client, topic, **options):
 
     entries = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, **options)
     found = []
-    for messages in decode_entries(name, noted(entries), max_rows=10_000, max_bytes=1 << 22):
+    for messages in decode_entries([RangeEntries(name, noted(entries))], max_rows=10_000, max_bytes=1 << 22):
         none = [None] * len(messages)
         properties, times = messages.properties, messages.event_time
         rows = zip(

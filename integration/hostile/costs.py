@@ -26,7 +26,7 @@ import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from integration.hostile.avro_schemas import Payloads, Schemas, as_json, broken
-from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader, decode_entries
+from pulsar_spark.client import DecodedMessages, RangeEntries, ReaderSchema, TypedValueReader, decode_entries
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
@@ -106,7 +106,10 @@ def _cost(values: TypedValueReader, entries: Sequence[Entry]) -> tuple[float, in
     before = reset_peak()
     began = time.process_time()
     for messages in decode_entries(
-        _TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=6 << 20, leave_out_corrupt=True
+        [RangeEntries(_TOPIC, [Entries.of(entries)])],
+        max_rows=10_000,
+        max_bytes=6 << 20,
+        leave_out_corrupt=True,
     ):
         _read(messages, values)
     return time.process_time() - began, peak() - before

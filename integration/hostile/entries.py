@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from integration.hostile.wire import Wire
-from pulsar_spark.client import DecodedMessages, EntryField, decode_entries
+from pulsar_spark.client import DecodedMessages, EntryField, RangeEntries, decode_entries
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.columns.message_ids import parse_message_id
@@ -115,7 +115,7 @@ def _alone(section: bytes) -> _Alone:
         return _Alone(section, corrupt.what, (), None, {})
     facts = tuple(each[0] for each in _facts(entries))
     try:
-        rows = list(decode_entries(_TOPIC, [entries], max_rows=1 << 30, max_bytes=1 << 30))
+        rows = list(decode_entries([RangeEntries(_TOPIC, [entries])], max_rows=1 << 30, max_bytes=1 << 30))
     except CorruptError as error:
         return _Alone(section, None, facts, error.what, {})
     return _Alone(section, None, facts, None, {name: _column(rows, name) for name in _COLUMNS})
@@ -155,7 +155,10 @@ def _compare_rows(chance: random.Random, entries: Entries, drawn: Sequence[_Alon
     error = None
     try:
         for portion in decode_entries(
-            _TOPIC, groups, max_rows=max_rows, max_bytes=max_bytes, leave_out_corrupt=leave_out
+            [RangeEntries(_TOPIC, groups)],
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            leave_out_corrupt=leave_out,
         ):
             rows.append(portion)
     except CorruptError as raised:

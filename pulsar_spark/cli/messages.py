@@ -20,6 +20,7 @@ from pulsar_spark.client import (
     MessageColumns,
     ProducerOptions,
     Range,
+    RangeEntries,
     TopicWriter,
     decode_entries,
     probe_bounds,
@@ -91,7 +92,8 @@ def _messages(client: Client, topic: TopicName, number: int) -> Generator[dict[s
         ranges = [Range(partition, bounds.begin, bounds.last)]
         with closing(read_ranges(client, ranges, poll_timeout=_TIMEOUT)) as streams:
             for entries in streams:
-                for messages in decode_entries(partition, entries, max_rows=number, max_bytes=_BYTES):
+                stored = [RangeEntries(partition, entries)]
+                for messages in decode_entries(stored, max_rows=number, max_bytes=_BYTES):
                     yield from _lines(partition, messages)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pulsar_spark.client.net.tls import PROTOCOLS, KeyStore, TlsOptions, has_suite
     from pulsar_spark.client.parallel import IN_PARALLEL, prefetch, raise_error_of, run_all
     from pulsar_spark.client.pending_calls import PROMPT, Calls, Kind, PendingCalls
-    from pulsar_spark.client.reading.decode import decode_entries
+    from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
     from pulsar_spark.client.reading.decoded_messages import DecodedMessages
     from pulsar_spark.client.reading.message_range import read_ranges
     from pulsar_spark.client.reading.planning_client import PlanningClient

@@ -9,16 +9,28 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import LostRange, Range, now, prefetch, read_ranges, shared_client
+from pulsar_spark.client import (
+    Client,
+    Entries,
+    LostRange,
+    Range,
+    RangeEntries,
+    now,
+    prefetch,
+    read_ranges,
+    shared_client,
+)
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.monitoring.driver_files import PlannerFile
 from pulsar_spark.spark.options.encryption import decryptor_of
@@ -190,14 +202,12 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
     prepare_worker()
     set_up_logs(options.log_level)
     task: Task = partition.value or ()
-    return with_short_errors(_prefetched(_task_batches(options, rows, task), len(task))) if task else iter(())
+    return with_short_errors(_prefetched(_task_batches(options, rows, task))) if task else iter(())
 
 
-def _prefetched(batches: Generator[pa.RecordBatch, None, None], ranges: int) -> Iterator[pa.RecordBatch]:
-    # Short ranges give small batches, which are joined because each batch has a fixed cost.
-    whole = joined(batches) if ranges > 1 else batches
+def _prefetched(batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
     # The prefetching is closed first, because its thread may be making a batch.
-    with closing(batches), closing(prefetch(whole)) as made:
+    with closing(batches), closing(prefetch(batches)) as made:
         yield from made
 
 
@@ -213,47 +223,66 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
         chunks=options.chunks,
         decryptor=decryptor_of(options.decryption).for_task(),
     )
-    with closing(opened):
-        for each, entries in zip(task, opened, strict=True):
-            batches = record_batches(
-                each.topic,
-                entries,
-                each.start,
-                each.end,
-                columns=rows.columns,
-                values=rows.values(client, each.topic, options.values, ledger=each.end.ledger),
-                max_rows=rows.max_rows,
-                leave_out_corrupt=not options.fail_on_data_loss,
-                max_message_size=client.max_message_size,
-                copies=each.copies,
-            )
-            yield from _until_deleted(each, batches, losses)
-
-
-def _until_deleted(
-    asked: Range, batches: Iterator[pa.RecordBatch], losses: LossReporter
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows. A topic that is deleted before or during the read is reported as data loss."""
-    began, rows, size = now(), 0, 0
-    is_told = _log.isEnabledFor(logging.INFO)  # a batch's size is slow to compute
-    try:
-        for batch in batches:
-            if is_told:
-                rows += batch.num_rows
-                size += batch.nbytes
-            yield batch
-    except TopicNotFoundError:
-        losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
-        return
-    _log.info(
-        "%s (%s, %s]: %d rows (%d bytes) in %.3f s",
-        asked.topic,
-        asked.start,
-        asked.end,
-        rows,
-        size,
-        now() - began,
+    batches_of = partial(
+        record_batches,
+        columns=rows.columns,
+        max_rows=rows.max_rows,
+        leave_out_corrupt=not options.fail_on_data_loss,
+        max_message_size=client.max_message_size,
     )
+    with closing(opened):
+        ranges = (
+            RangeEntries(each.topic, _until_deleted(each, entries, losses), each.start, each.end, each.copies)
+            for each, entries in zip(task, opened, strict=True)
+        )
+        if rows.reader is None:
+            yield from batches_of(ranges)
+        else:
+            # Each range has its own schemas. Short ranges give small batches, which are joined because each
+            # batch has a fixed cost.
+            typed = _typed_batches(client, options, rows, task, ranges, batches_of, losses)
+            yield from joined(typed) if len(task) > 1 else typed
+
+
+def _typed_batches(
+    client: Client,
+    options: SourceOptions,
+    rows: RowPlan,
+    task: Task,
+    ranges: Iterable[RangeEntries],
+    batches_of: Callable[..., Iterator[pa.RecordBatch]],
+    losses: LossReporter,
+) -> Iterator[pa.RecordBatch]:
+    for each, entries in zip(task, ranges, strict=True):
+        values = rows.values(client, each.topic, options.values, ledger=each.end.ledger)
+        try:
+            yield from batches_of([entries], values=values)
+        except TopicNotFoundError:  # when a schema was requested
+            losses.lost(each.topic, _deleted(each))
+
+
+def _until_deleted(asked: Range, entries: Iterator[Entries], losses: LossReporter) -> Iterator[Entries]:
+    """Yields the entries. A topic that is deleted before or during the read is reported as data loss."""
+    began, messages, size = now(), 0, 0
+    is_told = _log.isEnabledFor(logging.INFO)
+    try:
+        for each in entries:
+            if is_told:
+                messages += int(np.maximum(each.messages, 1).sum())
+                size += int(each.sizes.sum())
+            yield each
+    except TopicNotFoundError:
+        losses.lost(asked.topic, _deleted(asked))
+        return
+    if is_told:
+        _log.info(
+            "%s (%s, %s]: %d messages (%d bytes) in %.3f s",
+            *(asked.topic, asked.start, asked.end, messages, size, now() - began),
+        )
+
+
+def _deleted(asked: Range) -> LostRange:
+    return LostRange(asked.start, asked.end, "the topic was deleted")
 
 
 def _exit(number: int, frame: FrameType | None) -> Any:

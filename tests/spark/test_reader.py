@@ -76,7 +76,7 @@ def test_a_task_says_what_it_has_read(broker, task, caplog):
     with caplog.at_level(logging.INFO):
         task(each)
     (line,) = [record.getMessage() for record in caplog.records if record.name == reader.__name__]
-    assert re.fullmatch(rf"{TOPIC} \({ids[0]}, {ids[-1]}\]: 2 rows \(\d+ bytes\) in \d+\.\d{{3}} s", line)
+    assert re.fullmatch(rf"{TOPIC} \({ids[0]}, {ids[-1]}\]: 2 messages \(\d+ bytes\) in \d+\.\d{{3}} s", line)
 
 
 def test_the_log_level_of_a_query_holds_in_its_tasks(broker, task):

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from pulsar_spark.client import Client, ReaderSchema, Schema, SchemaType
 from pulsar_spark.client.reading import typed_values
-from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.errors import ConnectError, OptionError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
@@ -118,7 +118,9 @@ def test_a_load_uses_no_versions_that_an_earlier_one_found(broker):
         def read():
             values = plan_rows(options).values(client, T, options.values, ledger=1)
             entry = single_entry(5, 0, b"1,2", schema_version=bytes(8))
-            (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
+            (messages,) = decode_entries(
+                [RangeEntries(T, [Entries.of([entry])])], max_rows=10, max_bytes=1000
+            )
             (part,) = values.read(messages)
             return {name: column.to_pylist() for name, column in part.columns.items()}
 
@@ -140,7 +142,9 @@ def test_a_topic_that_is_made_anew_under_a_read_is_read_by_its_own_versions(brok
         def read(ledger, version, payload):
             values = plan.values(client, T, options.values, ledger=ledger)
             entry = single_entry(ledger, 0, payload, schema_version=version.to_bytes(8, "big"))
-            (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
+            (messages,) = decode_entries(
+                [RangeEntries(T, [Entries.of([entry])])], max_rows=10, max_bytes=1000
+            )
             (part,) = values.read(messages)
             return {name: column.to_pylist() for name, column in part.columns.items()}
 
@@ -174,7 +178,9 @@ def test_a_topic_without_a_schema_has_bytes(broker, monkeypatch):
         register(broker, "t", Schema(SchemaType.STRING))
         entries = [single_entry(5, 0, b"\xff"), single_entry(5, 1, b"x", schema_version=bytes(8))]
         for entry, row in zip(entries, (b"\xff", None), strict=True):
-            (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
+            (messages,) = decode_entries(
+                [RangeEntries(T, [Entries.of([entry])])], max_rows=10, max_bytes=1000
+            )
             if row is None:
                 with pytest.raises(SchemaError, match=r"STRING cannot be read as NONE; .*Call load\(\)"):
                     list(values.read(messages))
@@ -373,7 +379,9 @@ def test_a_schema_of_the_users_own_is_the_columns(broker, monkeypatch):
             single_entry(5, n, value, schema_version=n.to_bytes(8, "big")) for n, value in enumerate(values)
         ]
         with Client(options.client) as client:
-            (messages,) = decode_entries(T, [Entries.of(entries)], max_rows=10, max_bytes=1000)
+            (messages,) = decode_entries(
+                [RangeEntries(T, [Entries.of(entries)])], max_rows=10, max_bytes=1000
+            )
             (part,) = plan.values(client, TopicName.parse(topic), options.values, ledger=1).read(messages)
         assert {name: column.to_pylist() for name, column in part.columns.items()} == {
             "n": [1, 2],
@@ -441,6 +449,6 @@ def test_a_descriptor_set_is_read_by_the_driver(broker, tmp_path, monkeypatch):
     with Client(options.client) as client:
         values = pickle.loads(pickle.dumps(plan)).values(client, T, options.values, ledger=1)
         entries = [single_entry(5, 0, b"\x08\x07"), single_entry(5, 1, b"", schema_version=bytes(8))]
-        (messages,) = decode_entries(T, [Entries.of(entries)], max_rows=10, max_bytes=1000)
+        (messages,) = decode_entries([RangeEntries(T, [Entries.of(entries)])], max_rows=10, max_bytes=1000)
         (part,) = values.read(messages)
     assert part.columns["a"].to_pylist() == [7, None]

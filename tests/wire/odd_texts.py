@@ -8,7 +8,7 @@ from google.protobuf.internal import api_implementation
 
 from pulsar_spark.client import EntryField
 from pulsar_spark.client.encryption import Decryption, Decryptor
-from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits
@@ -40,7 +40,7 @@ def rows(metadata: bytes, payload: bytes, count: int) -> list[object]:
     """The columns of what is decoded, each as what its rows have in common."""
     group = decode([messages(metadata, payload, count)])
     assert group.corrupt is None
-    (found,) = decode_entries(TOPIC, [group.entries], max_rows=1000, max_bytes=1 << 20)
+    (found,) = decode_entries([RangeEntries(TOPIC, [group.entries])], max_rows=1000, max_bytes=1 << 20)
     columns = [
         found.key,
         found.properties,

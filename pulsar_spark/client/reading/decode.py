@@ -10,16 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
+from pulsar_spark.client.net.deadline import now
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.copies import CopyRange, source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
+from pulsar_spark.wire.columns.message_columns import DecodedColumns
 from pulsar_spark.wire.columns.unbatched import decode_singles
 from pulsar_spark.wire.entry import entry_limits
 from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
@@ -37,6 +40,10 @@ MAX_MESSAGE_SIZES = 4
 MAX_MESSAGES = 1_000_000
 # As MAX_UNCOMPRESSED, for chunked messages: Arrow's maximum, if enough bytes were received.
 MAX_CHUNKED = 2**31 - 1
+# Seconds that entries of short ranges wait for entries of the next ranges, to be decoded together.
+_JOINED_SECONDS = 0.1
+# Unbatched entries; fewer are joined with the next entries, because decoding has a fixed cost.
+_FEW = 24
 # The property by which Kafka-on-Pulsar marks entries that it stores in another format than Pulsar's.
 _FORMAT = b"entry.format"
 
@@ -44,59 +51,81 @@ _FORMAT = b"entry.format"
 _log = logging.getLogger(__name__)
 
 
-def decode_entries(
-    topic: TopicName,
-    entries: Iterable[Entries],
-    start: MessageId | None = None,
-    end: MessageId | None = None,
-    *,
-    max_rows: int,
-    max_bytes: int,
-    leave_out_corrupt: bool = False,
-    max_message_size: Callable[[], int] | None = None,
-    copies: Sequence[CopyRange] = (),
-) -> Iterator[DecodedMessages]:
-    """Decodes whole entries in order, and groups them for record batches.
+class RangeEntries(NamedTuple):
+    """The entries of one range of a topic partition.
 
-    Messages are yielded together when their entries reach ``max_rows`` or ``max_bytes``, with the entry that
-    reaches the limit. So their number exceeds the limit, but is less than twice the limit unless a single
-    entry is larger. Yields no messages if all rows lie before the start or after the end.
-
-    Args:
+    Attributes:
         topic: topic partition of the entries.
         entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are whole, and no entry
             is encrypted.
         start: position; if it has a batch index, rows of its entry up to that index are left out.
         end: position; if it has a batch index, rows of its entry after that index are left out.
+        copies: copies of other clusters' entries to read; all other copies are left out.
+    """
+
+    topic: TopicName
+    entries: Iterable[Entries]
+    start: MessageId | None = None
+    end: MessageId | None = None
+    copies: Sequence[CopyRange] = ()
+
+
+def decode_entries(
+    ranges: Iterable[RangeEntries],
+    *,
+    max_rows: int,
+    max_bytes: int,
+    leave_out_corrupt: bool = False,
+    max_message_size: Callable[[], int] | None = None,
+    clock: Callable[[], float] = now,
+) -> Iterator[DecodedMessages]:
+    """Decodes whole entries in order, and groups them for record batches.
+
+    Messages are yielded together when their entries reach ``max_rows`` or ``max_bytes``, with the entry that
+    reaches the limit. So their number exceeds the limit, but is less than twice the limit unless a single
+    entry is larger. Messages of several ranges are yielded together, too, because each call has a fixed cost,
+    but the first range's at once, and others after 0.1 s, so that a slow task has some early. Yields no
+    messages if all rows lie before the start or after the end.
+
+    Args:
+        ranges: ranges; the entries of each are used up before the next range is requested.
         max_rows: limit of messages that are yielded together.
         max_bytes: limit of the entries' bytes, uncompressed, with metadata.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: function that returns the cluster's maximum message size in bytes; None: the
             default.
-        copies: copies of other clusters' entries to read; all other copies are left out.
+        clock: function that returns monotonic seconds.
 
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
             ``leave_out_corrupt`` is false; the error has topic and message id.
         UnsupportedError: an entry holds records of Kafka.
     """
-    decoder = _Decoder(topic, start, end, max_message_size, leave_out_corrupt=leave_out_corrupt)
     collected = _Collected()
-    for group, sizes in decoder.accepted(decoder.unread(entries, copies) if copies else entries):
-        counts = np.maximum(group.messages, 1).astype(np.int64)
-        rows, size = int(counts.sum()), int(sizes.sum())
-        if rows and collected.rows + rows < max_rows and collected.size + size < max_bytes:
-            collected.add(group, rows, size)  # below both limits, so no cut is needed
-            continue
-        for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
-            rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
-            if collected.rows and collected.size + size >= 2 * max_bytes:
-                yield from decoder.messages(*collected.take())  # a huge entry is decoded alone
-            collected.add(group[first:last], rows, size)
-            if is_full:
-                yield from decoder.messages(*collected.take())
+    is_first, began = True, 0.0
+    for each in ranges:
+        source = _Range(each, max_message_size, leave_out_corrupt=leave_out_corrupt)
+        for group, sizes in source.accepted():
+            counts = np.maximum(group.messages, 1).astype(np.int64)
+            rows, size = int(counts.sum()), int(sizes.sum())
+            began = began if collected.rows else clock()
+            if rows and collected.rows + rows < max_rows and collected.size + size < max_bytes:
+                collected.add(source, group, rows, size)  # below both limits, so no cut is needed
+                continue
+            for first, last, is_full in _cuts(
+                counts, sizes, collected.rows, collected.size, max_rows, max_bytes
+            ):
+                rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
+                if collected.rows and collected.size + size >= 2 * max_bytes:
+                    yield from collected.messages()  # a huge entry is decoded alone
+                collected.add(source, group[first:last], rows, size)
+                if is_full:
+                    yield from collected.messages()
+        if collected.rows and (is_first or clock() - began >= _JOINED_SECONDS):
+            is_first = False
+            yield from collected.messages()
     if collected.rows:
-        yield from decoder.messages(*collected.take())
+        yield from collected.messages()
 
 
 def _cuts(
@@ -136,50 +165,72 @@ class _Collected:
     def __init__(self) -> None:
         self.rows = 0
         self.size = 0
-        self._entries: list[Entries] = []
+        self._parts: list[_Part] = []
 
-    def add(self, entries: Entries, rows: int, size: int) -> None:
+    def add(self, source: _Range, entries: Entries, rows: int, size: int) -> None:
         """Adds entries with a number of rows and uncompressed bytes."""
         self.rows += rows
         self.size += size
-        is_batch = entries.messages > 0
         first = 0
         if len(entries) > 1:
+            is_batch = entries.messages > 0
             for last in (np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist():
-                self._entries.append(entries[first:last])
+                self._parts.append(_Part(source, entries[first:last]))
                 first = last
-        self._entries.append(entries[first:])
+        self._parts.append(_Part(source, entries[first:]))
 
-    def take(self) -> tuple[list[Entries], int]:
-        """Removes and returns the collected parts and their bytes; a part has only batches, or none."""
-        entries, size = self._entries, self.size
-        self._entries, self.rows, self.size = [], 0, 0
-        return entries, size
+    def messages(self) -> Iterator[DecodedMessages]:
+        """Removes and decodes the entries; yields no messages if all are left out."""
+        parts, size = self._parts, self.size
+        self._parts, self.rows, self.size = [], 0, 0
+        runs: list[DecodedRun] = []
+        for kind, group in groupby(parts, _kind_of):
+            runs += _run(_batches if kind is _BATCHES else _singles, list(group))
+        if runs:
+            yield DecodedMessages(runs, sum(map(len, runs)), size)
 
 
-class _Decoder:
-    """Decodes entries of a topic partition, without rows up to ``start`` and after ``end``."""
+class _Part(NamedTuple):
+    """Entries of one range that are all batches, or all have one message each."""
+
+    source: _Range
+    entries: Entries
+
+
+# Kinds of parts that are decoded together.
+_BATCHES, _FEW_SINGLES = object(), object()
+
+
+def _kind_of(part: _Part) -> object:
+    """Returns the same object for parts that are decoded in one call, if they follow each other."""
+    if part.entries.messages[0]:
+        return _BATCHES
+    return _FEW_SINGLES if len(part.entries) < _FEW else part.entries
+
+
+class _Range:
+    """Entries of a range that may be decoded, and their rows that count.
+
+    Attributes:
+        topic: topic partition.
+        cuts: by entry: only its rows after the first batch index, up to the second one, are wanted.
+    """
 
     def __init__(
-        self,
-        topic: TopicName,
-        start: MessageId | None,
-        end: MessageId | None,
-        max_message_size: Callable[[], int] | None,
-        *,
-        leave_out_corrupt: bool,
+        self, asked: RangeEntries, max_message_size: Callable[[], int] | None, *, leave_out_corrupt: bool
     ) -> None:
-        self._topic = topic
-        # By entry: only its rows after the first batch index, up to the second one, are wanted.
-        self._cuts: dict[tuple[int, int], tuple[int, int]] = {}
+        self.topic = asked.topic
+        self.cuts: dict[tuple[int, int], tuple[int, int]] = {}
+        start, end = asked.start, asked.end
         if start is not None and start.batch_index >= 0:
             self._cut(start.ledger, start.entry, start.batch_index, MAX_MESSAGES)
         if end is not None and end.batch_index >= 0:
             self._cut(end.ledger, end.entry, -1, end.batch_index)
+        self._entries = self._unread(asked.entries, asked.copies) if asked.copies else asked.entries
         self._max_message_size = max_message_size or (lambda: DEFAULT_MAX_MESSAGE_SIZE)
         self._leave_out_corrupt = leave_out_corrupt
 
-    def unread(self, groups: Iterable[Entries], copies: Sequence[CopyRange]) -> Iterator[Entries]:
+    def _unread(self, groups: Iterable[Entries], copies: Sequence[CopyRange]) -> Iterator[Entries]:
         """Yields the entries without unwanted copies; records which rows of the other copies are wanted."""
         for entries in groups:
             first, times = 0, entries.publish_time.astype(np.uint64)
@@ -197,17 +248,17 @@ class _Decoder:
 
     def _cut(self, ledger: int, entry: int, after: int, up_to: int) -> None:
         if after >= 0 or up_to < MAX_MESSAGES:
-            old = self._cuts.get((ledger, entry), (-1, MAX_MESSAGES))
-            self._cuts[ledger, entry] = max(old[0], after), min(old[1], up_to)
+            old = self.cuts.get((ledger, entry), (-1, MAX_MESSAGES))
+            self.cuts[ledger, entry] = max(old[0], after), min(old[1], up_to)
 
-    def accepted(self, groups: Iterable[Entries]) -> Iterator[tuple[Entries, Ints]]:
+    def accepted(self) -> Iterator[tuple[Entries, Ints]]:
         """Yields the entries that are not too large to be decoded.
 
         Yields:
             Entries, and the bytes of each entry: the uncompressed payload (as declared), the metadata, and
             the names and schema version for each message, because columns repeat them.
         """
-        for entries in groups:
+        for entries in self._entries:
             chunked, messages, compression = entries.chunked, entries.messages, entries.compression
             stored = sizes = entries.payload_sizes
             if compression.any():
@@ -252,114 +303,111 @@ class _Decoder:
             refused = CorruptError(
                 f"a batch of {messages[row]} messages, each with {texts} bytes of names and schema versions"
             )
-        self._leave_out(refused, entries, row)
+        self.leave_out(refused, entries, row)
 
-    def messages(self, entries: Sequence[Entries], size: int) -> Iterator[DecodedMessages]:
-        """Decodes entries of :class:`_Collected`; yields no messages if all entries are left out."""
-        runs: list[DecodedRun] = []
-        for is_batch, parts in groupby(entries, _is_batch):
-            if is_batch:
-                runs += self._run(self._batches, list(parts))
-            else:
-                for part in parts:
-                    runs += self._run(self._singles, [part])
-        if runs:
-            yield DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
-
-    def _run(self, decode: Callable[[list[Entries]], DecodedRun], parts: list[Entries]) -> list[DecodedRun]:
-        try:
-            return [decode(parts)]
-        except CorruptError:
-            good = self._good(decode, parts)
-            if sum(map(len, good)) == sum(map(len, parts)):
-                raise
-        return [decode(good)] if good else []
-
-    def _good(self, decode: Callable[[list[Entries]], object], parts: list[Entries]) -> list[Entries]:
-        """Returns the entries that can be decoded; raises or logs the error of each bad entry.
-
-        The entries are halved again and again, because one bad entry must not slow down thousands of others.
-        """
-        good = []
-        for half in _halves(parts):
-            try:
-                decode(half)
-            except CorruptError as error:
-                if sum(map(len, half)) > 1:
-                    good += self._good(decode, half)
-                else:
-                    self._leave_out(error, half[0], 0)
-            else:
-                good += half
-        return good
-
-    def _leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
+    def leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
+        """Logs that an entry cannot be decoded, or raises the error if it must not be left out."""
         if entries.messages[row] > 0:
-            _check_format(entries.one(row), str(self._topic))
-        located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
+            _check_format(entries.one(row), str(self.topic))
+        located = error.located(str(self.topic), f"{entries.ledger[row]}:{entries.entry[row]}")
         if not self._leave_out_corrupt:
             raise located from error
         _log.warning("an entry that cannot be decoded is left out: %s", located.facts)
 
-    def _batches(self, parts: list[Entries]) -> DecodedRun:
-        decoded = self._decoded(parts)
-        inside = self._inside(parts, decoded)
-        if inside is None:
-            return DecodedRun(parts, decoded.columns, decoded.held, lambda: decoded.batch_index)
-        entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
-        batch_index = decoded.batch_index[inside]
-        return DecodedRun(
-            parts,
-            decoded.columns.rows(np.flatnonzero(inside)),
-            np.bincount(entry_of_row, minlength=len(decoded.held)),
-            lambda: batch_index,
-        )
 
-    def _singles(self, parts: list[Entries]) -> DecodedRun:
-        entries = parts[0] if len(parts) == 1 else Entries.of([one for part in parts for one in part])
-        payloads = self._plain(entries) if entries.compression.any() else None
-        columns = decode_singles(entries, payloads)
-        return DecodedRun([entries], columns, np.ones(len(entries), np.int64), None)
+def _run(decode: Callable[[list[_Part]], DecodedRun], parts: list[_Part]) -> list[DecodedRun]:
+    try:
+        return [decode(parts)]
+    except CorruptError:
+        good = _good(decode, parts)
+        if _count(good) == _count(parts):
+            raise
+    return [decode(good)] if good else []
 
-    def _decoded(self, parts: list[Entries]) -> DecodedBatches:
-        counts = np.concatenate([part.messages for part in parts])
-        if all((part.compression == pb.LZ4).all() for part in parts):
-            sizes = np.concatenate([part.uncompressed_size for part in parts])
-            blocks = [payload for part in parts for payload in part.payloads]
-            body = decompress_together(blocks, sizes.tolist())
-            if body is not None:
-                return decode_joined(body, sizes, counts, SEPARATOR_SIZE)
-        return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
 
-    def _inside(self, parts: list[Entries], decoded: DecodedBatches) -> Flags | None:
-        """Returns flags of the wanted rows of batches; None: all rows are wanted."""
-        if not self._cuts:
-            return None
-        inside = None
-        ledger, entry = (
-            np.concatenate(columns)
-            for columns in zip(*((part.ledger, part.entry) for part in parts), strict=True)
-        )
-        cut = np.array([number for _, number in self._cuts])
-        for number in np.flatnonzero(np.isin(entry, cut)).tolist():
-            place = int(ledger[number]), int(entry[number])
-            if place in self._cuts:
-                first = int(decoded.held[:number].sum())
-                rows = slice(first, first + int(decoded.held[number]))
+def _good(decode: Callable[[list[_Part]], object], parts: list[_Part]) -> list[_Part]:
+    """Returns the entries that can be decoded; raises or logs the error of each bad entry.
+
+    The entries are halved again and again, because one bad entry must not slow down thousands of others.
+    """
+    good = []
+    for half in _halves(parts):
+        try:
+            decode(half)
+        except CorruptError as error:
+            if _count(half) > 1:
+                good += _good(decode, half)
+            else:
+                half[0].source.leave_out(error, half[0].entries, 0)
+        else:
+            good += half
+    return good
+
+
+def _batches(parts: list[_Part]) -> DecodedRun:
+    entries = [part.entries for part in parts]
+    decoded = _decoded(entries)
+    inside = _inside(parts, decoded)
+    if inside is None:
+        return _run_of(parts, entries, decoded.columns, decoded.held, lambda: decoded.batch_index)
+    entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
+    batch_index = decoded.batch_index[inside]
+    return _run_of(
+        parts,
+        entries,
+        decoded.columns.rows(np.flatnonzero(inside)),
+        np.bincount(entry_of_row, minlength=len(decoded.held)),
+        lambda: batch_index,
+    )
+
+
+def _singles(parts: list[_Part]) -> DecodedRun:
+    entries = parts[0].entries
+    if len(parts) > 1:
+        entries = Entries.of([one for part in parts for one in part.entries])
+    payloads = _plain(entries) if entries.compression.any() else None
+    columns = decode_singles(entries, payloads)
+    return _run_of(parts, [entries], columns, np.ones(len(entries), np.int64), None)
+
+
+def _decoded(parts: list[Entries]) -> DecodedBatches:
+    counts = np.concatenate([part.messages for part in parts])
+    if all((part.compression == pb.LZ4).all() for part in parts):
+        sizes = np.concatenate([part.uncompressed_size for part in parts])
+        blocks = [payload for part in parts for payload in part.payloads]
+        body = decompress_together(blocks, sizes.tolist())
+        if body is not None:
+            return decode_joined(body, sizes, counts, SEPARATOR_SIZE)
+    return decode_batches([payload for part in parts for payload in _plain(part)], counts)
+
+
+def _inside(parts: list[_Part], decoded: DecodedBatches) -> Flags | None:
+    """Returns flags of the wanted rows of batches; None: all rows are wanted."""
+    inside = None
+    begin = 0  # place of a part's first entry
+    for source, entries in parts:
+        cut = [number for _, number in source.cuts]
+        for number in np.flatnonzero(np.isin(entries.entry, cut)).tolist() if cut else ():
+            place = int(entries.ledger[number]), int(entries.entry[number])
+            if place in source.cuts:
+                first = int(decoded.held[: begin + number].sum())
+                rows = slice(first, first + int(decoded.held[begin + number]))
                 if inside is None:
                     inside = np.ones(len(decoded.columns), np.bool_)
-                after, up_to = self._cuts[place]
+                after, up_to = source.cuts[place]
                 index = decoded.batch_index[rows]
                 inside[rows] = (index > after) & (index <= up_to)
-        return inside
+        begin += len(entries)
+    return inside
 
-    def _plain(self, entries: Entries) -> list[Buffer]:
-        payloads, kinds = entries.payloads, entries.compression
-        sizes, chunked = entries.uncompressed_size, entries.chunked
-        for row in np.flatnonzero(kinds):
-            limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
-            payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
-        return payloads
+
+def _plain(entries: Entries) -> list[Buffer]:
+    payloads, kinds = entries.payloads, entries.compression
+    sizes, chunked = entries.uncompressed_size, entries.chunked
+    for row in np.flatnonzero(kinds):
+        limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
+        payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
+    return payloads
 
 
 def _check_format(batch: Entry, topic: str) -> None:
@@ -374,21 +422,32 @@ def _check_format(batch: Entry, topic: str) -> None:
             )
 
 
-def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
-    left = sum(map(len, parts)) // 2
-    halves: list[list[Entries]] = [[], []]
-    for part in parts:
-        cut = min(left, len(part))
+def _run_of(
+    parts: Sequence[_Part],
+    entries: Sequence[Entries],
+    columns: DecodedColumns,
+    counts: Ints,
+    batch_index: Callable[[], Ints] | None,
+) -> DecodedRun:
+    topics = [(source.topic, _count(group)) for source, group in groupby(parts, lambda part: part.source)]
+    return DecodedRun(entries, columns, counts, batch_index, topics)
+
+
+def _count(parts: Iterable[_Part]) -> int:
+    return sum(len(part.entries) for part in parts)
+
+
+def _halves(parts: Sequence[_Part]) -> list[list[_Part]]:
+    left = _count(parts) // 2
+    halves: list[list[_Part]] = [[], []]
+    for source, entries in parts:
+        cut = min(left, len(entries))
         left -= cut
-        for half, some in zip(halves, (part[:cut], part[cut:]), strict=True):
+        for half, some in zip(halves, (entries[:cut], entries[cut:]), strict=True):
             if len(some):
-                half.append(some)
+                half.append(_Part(source, some))
     return [half for half in halves if half]
 
 
 def _max_messages(entries: Entries) -> Ints:
     return np.minimum(entry_limits.max_messages(entries.sizes), MAX_MESSAGES)
-
-
-def _is_batch(entries: Entries) -> bool:
-    return bool(entries.messages[0])

@@ -6,7 +6,7 @@ of the columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -41,12 +41,14 @@ class DecodedRun:
         counts: rows of each entry, int64[n].
         batch_index: function that returns each row's index in its batch, int64[m]; None if the entries are no
             batches, so each has one row.
+        topics: topic partitions of the entries, in order, each with its number of entries.
     """
 
     entries: Sequence[Entries]
     columns: DecodedColumns
     counts: Ints
     batch_index: Callable[[], Ints] | None
+    topics: Sequence[tuple[TopicName, int]]
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -60,6 +62,13 @@ class DecodedRun:
         """Returns a column of the entries for each row, int64[m]."""
         return self.repeated(self.of_entries(column))
 
+    def rows_of_topics(self) -> Iterator[tuple[TopicName, int]]:
+        """Yields the topic partitions of the rows, in order, each with its number of rows."""
+        first = 0
+        for topic, count in self.topics:
+            yield topic, int(self.counts[first : first + count].sum())
+            first += count
+
     def repeated(self, values: _Array) -> _Array:
         """Repeats the value of each entry for each of its rows: [n] -> [m]."""
         return values if self.batch_index is None else np.repeat(values, self.counts)
@@ -67,25 +76,35 @@ class DecodedRun:
 
 @dataclass(frozen=True, slots=True)
 class DecodedMessages:
-    """m decoded messages of a topic partition, a row each, in the order of the topic.
+    """m decoded messages, a row each, in the order of their topic partition, or partition after partition.
 
     Each request computes a column again, with a few kernel calls for all rows. A column with ``None`` in its
     type is None if no message has the field.
 
     Attributes:
-        topic: topic partition.
         runs: messages, in their order.
         count: number of messages, m.
         size: bytes of the entries, uncompressed, with metadata.
     """
 
-    topic: TopicName
     runs: Sequence[DecodedRun]
     count: int
     size: int
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def topic(self) -> TopicName:
+        """Returns the topic partition of the first message."""
+        return self.runs[0].topics[0][0]
+
+    @property
+    def topics(self) -> list[tuple[TopicName, int]]:
+        """Topic partitions of the messages, in order, each with its number of rows."""
+        if all(len(run.topics) == 1 and run.topics[0][0] is self.topic for run in self.runs):
+            return [(self.topic, self.count)]
+        return [each for run in self.runs for each in run.rows_of_topics()]
 
     @property
     def value(self) -> pa.BinaryArray:
@@ -154,7 +173,7 @@ class DecodedMessages:
     @property
     def message_id(self) -> pa.BinaryArray:
         """``binary``, serialized MessageIdData."""
-        return self._column(lambda run: _message_ids(run, self.topic.partition))
+        return self._column(_message_ids)
 
     @property
     def items_per_byte(self) -> Floats | None:
@@ -280,10 +299,13 @@ def _texts_of_entries(run: DecodedRun, field: EntryField) -> pa.Array:
     return values if run.batch_index is None else values.take(pa.array(run.repeated(np.arange(len(values)))))
 
 
-def _message_ids(run: DecodedRun, partition: int) -> pa.BinaryArray:
+def _message_ids(run: DecodedRun) -> pa.BinaryArray:
+    partitions, counts = zip(*((topic.partition, count) for topic, count in run.topics), strict=True)
+    partition = partitions[0] if len(partitions) == 1 else np.repeat(partitions, counts)
     if run.batch_index is None and any(part.chunked.any() for part in run.entries):
+        numbers = iter(np.broadcast_to(partition, len(run)).tolist())
         singles = [part[row : row + 1] for part in run.entries for row in range(len(part))]
-        return pa.concat_arrays([_single_id(single, partition) for single in singles])
+        return pa.concat_arrays([_single_id(single, next(numbers)) for single in singles])
     sizes = run.of_entries(_batch_sizes)
     ids = serialize_ids(run.of_entries(_ledger), run.of_entries(_entry), sizes, partition)
     if len(ids) == len(run):

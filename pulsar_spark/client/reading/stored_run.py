@@ -20,7 +20,7 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryptor
 from pulsar_spark.client.reading.backward_search import search_back
-from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.message_range import whole_messages
@@ -353,8 +353,7 @@ class _StoredMessages:
                 yield entries
 
         for messages in decode_entries(
-            self.topic,
-            counted(),
+            [RangeEntries(self.topic, counted())],
             max_rows=_ROWS,
             max_bytes=self.window_bytes,
             leave_out_corrupt=True,

@@ -9,7 +9,7 @@ values are decoded, nor use Spark's session.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from itertools import chain, pairwise
@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.client import (
-    CopyRange,
     DecodedMessages,
-    Entries,
+    RangeEntries,
     TypedValueReader,
     TypedValues,
     decode_entries,
@@ -31,7 +30,6 @@ from pulsar_spark.client import (
     parts_by_size,
 )
 from pulsar_spark.errors import assert_never
-from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.rows.schema import CORRUPT_VALUE, IS_NULL, MAX_ROWS, VALUE, RowColumns
 
 _log = logging.getLogger(__name__)
@@ -156,10 +154,7 @@ _DEFAULT_COLUMNS = RowColumns()
 
 
 def record_batches(
-    topic: TopicName,
-    entries: Iterable[Entries],
-    start: MessageId | None = None,
-    end: MessageId | None = None,
+    ranges: Iterable[RangeEntries],
     *,
     columns: RowColumns = _DEFAULT_COLUMNS,
     values: PayloadReader | None = None,
@@ -167,17 +162,11 @@ def record_batches(
     max_bytes: int = MAX_BYTES,
     leave_out_corrupt: bool = False,
     max_message_size: Callable[[], int] | None = None,
-    copies: Sequence[CopyRange] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yields record batches of the rows of whole entries, in order.
+    """Yields record batches of the rows of ranges, in order; several short ranges share a batch.
 
     Args:
-        topic: topic partition of the entries.
-        entries: entries that :func:`pulsar_spark.client.read_ranges` yields: chunked messages are assembled,
-            and messages decrypted.
-        start: start position. If it has a batch index, rows of its entry up to and including that index are
-            left out.
-        end: end position. If it has a batch index, rows of its entry after that index are left out.
+        ranges: ranges with their entries; a single one if ``values`` is given.
         columns: columns of the rows.
         values: reader of the payloads; None: the column ``value`` holds their bytes.
         max_rows: number of rows at which a batch is closed; a batch has fewer than twice as many.
@@ -186,7 +175,6 @@ def record_batches(
         leave_out_corrupt: True: entries that cannot be decoded are left out, with a WARNING for each.
         max_message_size: function that returns the cluster's maximum message size in bytes, after entries
             were read; None: the default.
-        copies: copies of other clusters' entries that are read; other copies are left out.
 
     Raises:
         CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false; names topic and message
@@ -194,30 +182,24 @@ def record_batches(
         UnsupportedError: an entry holds records of Kafka.
         PulsarError: an error that ``values`` raises.
     """
-    assembler = _Assembler(topic, columns, values or RawValues(columns), max_rows, max_bytes)
+    assembler = _Assembler(columns, values or RawValues(columns), max_rows, max_bytes)
     decoded = decode_entries(
-        topic,
-        entries,
-        start,
-        end,
+        ranges,
         max_rows=max_rows,
         max_bytes=max_bytes,
         leave_out_corrupt=leave_out_corrupt,
         max_message_size=max_message_size,
-        copies=copies,
     )
     return chain.from_iterable(map(assembler.record_batches, decoded))
 
 
 class _Assembler:
-    """Makes record batches from the rows of one topic partition."""
+    """Makes record batches from decoded messages."""
 
-    def __init__(
-        self, topic: TopicName, columns: RowColumns, values: PayloadReader, max_rows: int, max_bytes: int
-    ) -> None:
+    def __init__(self, columns: RowColumns, values: PayloadReader, max_rows: int, max_bytes: int) -> None:
         self._schema = columns.arrow_schema
         self._values = values
-        self._makers = columns.makers(topic)
+        self._makers = columns.makers()
         self._max_rows = max_rows
         self._max_bytes = max_bytes
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -78,11 +78,11 @@ class MetadataColumn:
 
     Attributes:
         type: Spark type of the column.
-        maker: function that returns the maker for a topic partition. A maker lives as long as the read.
+        maker: function that returns a maker, which lives as long as the read.
     """
 
     type: DataType
-    maker: Callable[[TopicName], Maker]
+    maker: Callable[[], Maker]
 
 
 class Repeated:
@@ -113,33 +113,48 @@ NO_PROPERTIES = Repeated(
 )
 
 
-def _any_topic(make: Maker) -> Callable[[TopicName], Maker]:
-    """Returns a function that returns the same maker for all topics."""
-    return lambda topic: make
+def _any_topic(make: Maker) -> Callable[[], Maker]:
+    """Returns a function that returns the maker of a column that does not depend on the topic."""
+    return lambda: make
 
 
-def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Maker]:
-    """Returns a function that makes the maker of a column with one value in all of a partition's rows."""
+class _OfTopic:
+    """Makes a column with the same value in all rows of a topic partition.
 
-    def maker(topic: TopicName) -> Maker:
-        scalar = value(topic)
-        column = Repeated(lambda n: pa.repeat(scalar, n))
-        return lambda messages: column.of(len(messages))
+    Args:
+        type: type of the column.
+        value: function that returns the value for a topic partition.
+    """
 
-    return maker
+    def __init__(self, type_: pa.DataType, value: Callable[[TopicName], str | int | None]) -> None:
+        self._type = type_
+        self._value = value
+        self._topic: TopicName | None = None
+        self._column = NO_BYTES
+
+    def __call__(self, messages: DecodedMessages) -> pa.Array:
+        topics, counts = zip(*messages.topics, strict=True)
+        if len(topics) > 1:
+            values = pa.array(map(self._value, topics), self._type)
+            return values.take(pa.array(np.repeat(np.arange(len(topics)), counts)))
+        if topics[0] is not self._topic:
+            self._topic = topics[0]
+            scalar = pa.scalar(self._value(topics[0]), self._type)
+            self._column = Repeated(lambda n: pa.repeat(scalar, n))
+        return self._column.of(counts[0])
 
 
-def _entry_field(field: EntryField) -> Callable[[TopicName], Maker]:
-    """Returns a function that makes the maker of a metadata field of each message's entry."""
+def _entry_field(field: EntryField) -> Callable[[], Maker]:
+    """Returns a function that returns the maker of a metadata field of each message's entry."""
     return _any_topic(lambda messages: messages.entry_field(field))
 
 
-def _topic(topic: TopicName) -> pa.Scalar:
-    return pa.scalar(str(topic.base if topic.is_segment else topic))
+def _topic(topic: TopicName) -> str:
+    return str(topic.base if topic.is_segment else topic)
 
 
-def _partition(topic: TopicName) -> pa.Scalar:
-    return pa.scalar(None if topic.partition < 0 else topic.partition, pa.int32())
+def _partition(topic: TopicName) -> int | None:
+    return None if topic.partition < 0 else topic.partition
 
 
 def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
@@ -187,12 +202,12 @@ def _ordering_key(messages: DecodedMessages) -> pa.BinaryArray:
 # Metadata columns, in the order of the docs.
 METADATA_COLUMNS: dict[str, MetadataColumn] = {
     KEY: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.key)),
-    TOPIC: MetadataColumn(StringType(), _same(_topic)),
+    TOPIC: MetadataColumn(StringType(), partial(_OfTopic, pa.string(), _topic)),
     MESSAGE_ID: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.message_id)),
     PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_publish_time)),
     EVENT_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_event_time)),
     PROPERTIES: MetadataColumn(_PROPERTIES, _any_topic(_properties)),
-    PARTITION: MetadataColumn(IntegerType(), _same(_partition)),
+    PARTITION: MetadataColumn(IntegerType(), partial(_OfTopic, pa.int32(), _partition)),
     OFFSET: MetadataColumn(StringType(), _any_topic(_offset)),
     ORDERING_KEY: MetadataColumn(BinaryType(), _any_topic(_ordering_key)),
     SEQUENCE_ID: MetadataColumn(LongType(), _any_topic(lambda messages: messages.sequence_id)),
@@ -282,12 +297,10 @@ class RowColumns:
             return self.value_type
         return pa.struct(fields) if self.has_fields else fields[0].type
 
-    def makers(self, topic: TopicName) -> dict[str, Maker]:
-        """Returns the makers of the metadata columns for a topic partition, by name."""
+    def makers(self) -> dict[str, Maker]:
+        """Returns new makers of the metadata columns, by name."""
         payload = set(self._payload.names)
-        return {
-            name: METADATA_COLUMNS[name].maker(topic) for name in self.schema.names if name not in payload
-        }
+        return {name: METADATA_COLUMNS[name].maker() for name in self.schema.names if name not in payload}
 
     def projected(self, wanted: StructType) -> RowColumns:
         """Returns the columns that the user selects.

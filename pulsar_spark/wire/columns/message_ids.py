@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.arrow.join import binary_of, join, shared_field
+from pulsar_spark.arrow.join import binary_of, join
 from pulsar_spark.ids import MessageId
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -32,24 +32,26 @@ _MANY_KINDS, _FEW_IDS = 5, 500
 KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 
 
-def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
+def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int | Ints) -> pa.BinaryArray:
     """Serializes the ids of all messages of entries.
 
     Args:
         ledger: ledger ids, int64[n], not negative.
         entry: entry ids, int64[n], not negative.
         sizes: number of messages in each batch, int64[n]; 0 for any other entry, which has one id.
-        partition: partition number; -1 for a topic without partitions.
+        partition: partition number, or int64[n]; -1 for a topic without partitions.
     """
     if not len(entry):
         return pa.array([], pa.binary())
+    if not isinstance(partition, int):
+        return _mixed(ledger, entry, sizes, partition)
     if len(entry) == 1 and not sizes[0]:  # as in most short ranges
         return pa.array([_single(MessageId(int(ledger[0]), int(entry[0])), partition)], pa.binary())
     widths = _widths(entry)
     changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
     bounds = [0, *changes.tolist(), len(ledger)]
     if len(bounds) > _MANY_KINDS and len(bounds) * _FEW_IDS > sizes.sum():
-        return _mixed(ledger, entry, sizes, partition)
+        return _mixed(ledger, entry, sizes, np.full(len(entry), partition))
     parts = [
         _alike(int(ledger[first]), entry[first:last], int(widths[first]), int(sizes[first]), partition)
         for first, last in pairwise(bounds)
@@ -57,8 +59,8 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
-    """Serializes ids of entries of any sizes; numpy is called as often as in :func:`_alike` for one size."""
+def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: Ints) -> pa.BinaryArray:
+    """Serializes ids of any sizes and partitions; numpy is called as often as in :func:`_alike` for one."""
     of_row = np.repeat(np.arange(len(sizes)), np.maximum(sizes, 1))
     is_single = sizes[of_row] == 0
     begins = np.flatnonzero(np.diff(of_row, prepend=-1))
@@ -66,7 +68,7 @@ def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryA
     fields = [
         *number_field(b"\x08", pa.array(ledger[of_row])),
         *number_field(b"\x10", pa.array(entry[of_row])),
-        shared_field(_partition_field(partition)),
+        *number_field(b"\x18", pa.array(partition[of_row], mask=partition[of_row] < 0)),
         *number_field(b"\x20", pa.array(index, mask=is_single)),
         *number_field(b"\x30", pa.array(sizes[of_row], mask=is_single)),
     ]

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.client.reading import decode
+from pulsar_spark.client.reading.decode import RangeEntries
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.copies import CopyRange
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.reading.decoded_entries import CODECS, decoded, values
+from pulsar_spark.wire.entry.entries import Entries
+from tests.client.reading.decoded_entries import CODECS, decoded, decoded_ranges, values
 from tests.client.reading.stored_entries import (
     TOPIC,
     batch_entry,
@@ -134,6 +136,36 @@ def test_positions_with_a_batch_index_cut_their_entry_only(case, kind):
     assert values([group], *positions) == rows
     assert values([group[:1], group[1:]], *positions) == rows
     assert ids([group], *positions) == [divmod(number, 3) for number in expected]
+
+
+def test_two_ranges_may_share_an_entry():
+    """Each reads its own part of it, also where both are decoded together."""
+    entries = Entries.of([batch_entry(1, 0, columns([b"%d" % row for row in range(6)]))])
+    middle, other = MessageId(1, 0, 2), TOPIC.base.of_partition(9)
+    ranges = [
+        RangeEntries(TOPIC, [entries], end=middle),
+        RangeEntries(TOPIC, [entries], middle, MessageId(1, 0, 4)),
+        RangeEntries(other, [entries], MessageId(1, 0, 4)),
+        RangeEntries(other, [entries]),
+    ]
+    first, rest = decoded_ranges(ranges)
+    assert first.value.to_pylist() == [b"0", b"1", b"2"]
+    assert rest.value.to_pylist() == [b"3", b"4", b"5", *(b"%d" % row for row in range(6))]
+    assert rest.topics == [(TOPIC, 2), (other, 1), (other, 6)]
+
+
+def test_ranges_are_decoded_together_for_a_while():
+    """The first is decoded at once; each has a fixed cost."""
+    now = iter([0, 1, 1.05, 1.1, 2, 2.05, 2.09, 2.095])
+    ranges = [
+        RangeEntries(TOPIC.base.of_partition(number), [Entries.of([single_entry(1, number, b"%d" % number)])])
+        for number in range(6)
+    ]
+    found = decoded_ranges(ranges, clock=lambda: next(now))
+    assert [part.value.to_pylist() for part in found] == [[b"0"], [b"1", b"2"], [b"3", b"4", b"5"]]
+    assert [[topic.partition for topic, _ in part.topics] for part in found] == [[0], [1, 2], [3, 4, 5]]
+    few = decoded_ranges(ranges, max_rows=2, clock=lambda: 0)
+    assert [part.value.to_pylist() for part in few] == [[b"0"], [b"1", b"2"], [b"3", b"4"], [b"5"]]
 
 
 def test_a_position_may_leave_nothing():

@@ -3,13 +3,13 @@
 import pytest
 
 from pulsar_spark.client.reading import decode
-from pulsar_spark.client.reading.decode import MAX_MESSAGES
+from pulsar_spark.client.reading.decode import MAX_MESSAGES, RangeEntries
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.entry.codecs import compress
-from pulsar_spark.wire.entry.entries import Entry
-from tests.client.reading.decoded_entries import CODECS, decoded, values
+from pulsar_spark.wire.entry.entries import Entries, Entry
+from tests.client.reading.decoded_entries import CODECS, decoded, decoded_ranges, values
 from tests.client.reading.stored_entries import (
     TOPIC,
     batch_entry,
@@ -184,3 +184,19 @@ def test_a_batch_in_a_chunked_message_is_refused(kind):
     chunked = {"num_messages_in_batch": 2, "num_chunks_from_msg": 2}
     with pytest.raises(CorruptError, match="a batch in a chunked message"):
         decoded([[entry_of(5, 6, plain, compression=kind, **chunked)]])
+
+
+@pytest.mark.parametrize("corrupt", CORRUPT.values(), ids=CORRUPT)
+def test_among_ranges_that_are_decoded_together_the_right_one_is_named(corrupt, caplog):
+    entries = [[single_entry(5, 1, b"a")], [corrupt], [batch_entry(5, 2, columns([b"b"]))], [corrupt]]
+    topics = [TOPIC.base.of_partition(number) for number in range(40, 45)]
+    ranges = [
+        RangeEntries(topic, [Entries.of(each)])
+        for topic, each in zip(topics, [[single_entry(5, 0, b"first")], *entries], strict=True)
+    ]
+    with pytest.raises(CorruptError, match=f"{topics[2]}; message 5:6"):
+        decoded_ranges(ranges)
+    found = decoded_ranges(ranges, leave_out_corrupt=True)
+    assert [value for part in found for value in part.value.to_pylist()] == [b"first", b"a", b"b"]
+    assert [each for part in found for each in part.topics] == [(topics[n], 1) for n in (0, 1, 3)]
+    assert [str(topic) in caplog.text for topic in topics] == [False, False, True, False, True]

@@ -121,7 +121,8 @@ assert len(payload) < 1 << 16
 del plain, head
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    for part in decode_entries(TOPIC, [Entries.of([entry])], max_rows=10_000, max_bytes=6 << 20):
+    ranges = [RangeEntries(TOPIC, [Entries.of([entry])])]
+    for part in decode_entries(ranges, max_rows=10_000, max_bytes=6 << 20):
         part.value, part.key, part.properties, part.event_time
 except CorruptError as error:
     print(error)

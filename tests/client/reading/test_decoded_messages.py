@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client.reading import decoded_messages
-from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.client.reading.decoded_messages import EXTERNAL, NO_VERSION, schema_versions
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -29,7 +29,7 @@ COLUMNS = (
 
 def decoded(groups, *positions, topic=TOPIC):
     entries = [Entries.of(group) for group in groups]
-    (messages,) = decode_entries(topic, entries, *positions, max_rows=10_000, max_bytes=2**20)
+    (messages,) = decode_entries([RangeEntries(topic, entries, *positions)], max_rows=10_000, max_bytes=2**20)
     for name in COLUMNS:
         array = getattr(messages, name)
         if array is not None:
@@ -205,7 +205,7 @@ def test_a_column_is_made_when_it_is_asked_for(monkeypatch):
     count_calls("_broker_indexes")
     count_calls("_sequence_ids")
     entries = [Entries.of([full_batch(1), plain_single(2)])]
-    (messages,) = decode_entries(TOPIC, entries, max_rows=100, max_bytes=1000)
+    (messages,) = decode_entries([RangeEntries(TOPIC, entries)], max_rows=100, max_bytes=1000)
     assert len(messages.value) == len(messages.key) == len(messages) == 4
     assert made == []
     assert len(messages.message_id) == 4
@@ -225,7 +225,7 @@ def version(number):
 def found(*groups):
     """The version of each message, by one group of entries after the other."""
     entries = [Entries.of(group) for group in groups]
-    (messages,) = decode_entries(TOPIC, entries, max_rows=10_000, max_bytes=2**20)
+    (messages,) = decode_entries([RangeEntries(TOPIC, entries)], max_rows=10_000, max_bytes=2**20)
     distinct, of_row = schema_versions(messages)
     if of_row is None:
         assert len(distinct) == 1
@@ -236,7 +236,7 @@ def found(*groups):
 
 def test_one_version_of_all_is_no_work_a_row():
     entries = [batch_entry(1, n, columns([b"a"] * 3), **version(7)) for n in range(3)]
-    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=100, max_bytes=1000)
+    (messages,) = decode_entries([RangeEntries(TOPIC, [Entries.of(entries)])], max_rows=100, max_bytes=1000)
     assert schema_versions(messages) == ([7], None)
 
 
@@ -277,6 +277,8 @@ def test_a_message_without_a_number_has_words_that_say_why(fields, words):
 def test_rows_outside_of_the_range_have_none():
     entries = [batch_entry(1, n, columns([b"a"] * 3), **version(n)) for n in range(2)]
     (messages,) = decode_entries(
-        TOPIC, [Entries.of(entries)], MessageId(1, 0, 1), MessageId(1, 1, 0), max_rows=100, max_bytes=100
+        [RangeEntries(TOPIC, [Entries.of(entries)], MessageId(1, 0, 1), MessageId(1, 1, 0))],
+        max_rows=100,
+        max_bytes=100,
     )
     assert schema_versions(messages).of_row.tolist() == [0, 1]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client.reading import typed_values
-from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.client.reading.decoded_messages import NO_VERSION
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, changed_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
@@ -63,7 +63,9 @@ def entry(number, version, *values, keys=None):
 
 
 def messages_of(*entries):
-    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=2**20)
+    (messages,) = decode_entries(
+        [RangeEntries(TOPIC, [Entries.of(entries)])], max_rows=10_000, max_bytes=2**20
+    )
     return messages
 
 
@@ -380,7 +382,9 @@ def test_values_with_too_many_items_for_their_bytes_are_bad_and_not_decoded(brok
     many = b",".join([b"1"] * 400_000)
     entries = [entry(0, 0, b"1"), dense(1, many, 2), entry(2, 0, b"2"), dense(3, b"x" * 800_000, 2)]
     reader = reader_of(broker, 0)
-    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=1 << 23)
+    (messages,) = decode_entries(
+        [RangeEntries(TOPIC, [Entries.of(entries)])], max_rows=10_000, max_bytes=1 << 23
+    )
     (values,) = reader.read(messages)
     assert values.is_bad.tolist() == [False, True, True, False, True, True]
     assert [None if row is None else row["a"] for row in rows_of(values)] == [1, None, None, 2, None, None]
@@ -397,7 +401,9 @@ def test_the_same_values_are_good_in_an_entry_of_enough_bytes(broker):
     many = b",".join([b"1"] * 400_000)
     padding = [pb.KeyValue(key=b"p", value=bytes(150_000))]
     (messages,) = decode_entries(
-        TOPIC, [Entries.of([dense(1, many, 2, properties=padding)])], max_rows=10, max_bytes=1 << 23
+        [RangeEntries(TOPIC, [Entries.of([dense(1, many, 2, properties=padding)])])],
+        max_rows=10,
+        max_bytes=1 << 23,
     )
     (values,) = reader_of(broker, 0).read(messages)
     assert values.error(0, is_fatal=True).what.endswith("bytes are left over"), "by what they are"
@@ -408,7 +414,7 @@ def test_all_values_of_a_task_share_an_allowance(broker):
     pool, bad = WorkPool(), []
     for number in range(20):
         entries = Entries.of([dense(number, b",".join([b"1"] * 100_000), 1)])
-        (messages,) = decode_entries(TOPIC, [entries], max_rows=10, max_bytes=1 << 23)
+        (messages,) = decode_entries([RangeEntries(TOPIC, [entries])], max_rows=10, max_bytes=1 << 23)
         (values,) = reader_of(broker, 0, pool=pool).read(messages)
         bad.append("bytes pay for" in values.error(0, is_fatal=True).what)
     assert bad == [False] * 3 + [True] * 17
@@ -425,7 +431,7 @@ def test_equal_rows_are_read_however_few_bytes_they_became(kind):
     entries = Entries.of([dense(number, value, 1000) for number in range(30)])
     assert entries.sizes.max() < 300
     rows = 0
-    for messages in decode_entries(TOPIC, [entries], max_rows=10_000, max_bytes=1 << 23):
+    for messages in decode_entries([RangeEntries(TOPIC, [entries])], max_rows=10_000, max_bytes=1 << 23):
         for values in typed.read(messages):
             assert values.is_bad is None
             rows += len(values.column)
@@ -444,7 +450,9 @@ def test_what_a_few_stored_bytes_become_costs_little(kind):
     )
 
     def read():
-        for messages in decode_entries(TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=1 << 23):
+        for messages in decode_entries(
+            [RangeEntries(TOPIC, [Entries.of(entries)])], max_rows=10_000, max_bytes=1 << 23
+        ):
             list(reader.read(messages))
 
     assert calls(read) < 3_000_000

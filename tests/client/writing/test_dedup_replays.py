@@ -20,6 +20,7 @@ from pulsar_spark.client import (
     EntryField,
     KeyFolder,
     MessageColumns,
+    RangeEntries,
     TopicWriter,
     UserCode,
     decode_entries,
@@ -292,7 +293,7 @@ def stored_rows(client, topic, decryptor):
     with closing(
         read_range(client, name, MessageId.EARLIEST, end, poll_timeout=HANG, decryptor=decryptor)
     ) as entries:
-        for messages in decode_entries(name, entries, max_rows=10, max_bytes=10_000):
+        for messages in decode_entries([RangeEntries(name, entries)], max_rows=10, max_bytes=10_000):
             times = [
                 run.of_rows(lambda each: each.numbers(EntryField.DELIVER_AT)[0]) for run in messages.runs
             ]

@@ -1,13 +1,15 @@
 """Record batches: their schema, what they share and where they are cut."""
 
+from itertools import product
+
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.client import ReaderSchema, Schema, SchemaType, TypedValueReader
+from pulsar_spark.client import RangeEntries, ReaderSchema, Schema, SchemaType, TypedValueReader
 from pulsar_spark.client.reading.entry_range import RangeOptions
 from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.rows.read import BadRows, SchemaValues, joined, record_batches
+from pulsar_spark.spark.rows.read import BadRows, SchemaValues, record_batches
 from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS, RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import message_ids
@@ -27,7 +29,9 @@ ALL = tuple(METADATA_COLUMNS)
 
 def batches_of(groups, *positions, columns=DEFAULT_METADATA_COLUMNS, **limits) -> list[pa.RecordBatch]:
     entries = [Entries.of(group) for group in groups]
-    batches = list(record_batches(TOPIC, entries, *positions, columns=RowColumns(columns), **limits))
+    batches = list(
+        record_batches([RangeEntries(TOPIC, entries, *positions)], columns=RowColumns(columns), **limits)
+    )
     for batch in batches:
         assert batch.schema.equals(RowColumns(columns).arrow_schema, check_metadata=True)
         batch.validate(full=True)
@@ -51,7 +55,9 @@ def test_rows_without_columns_are_counted(max_rows):
     entries = Entries.of([batch_entry(7, 0, columns([b"", None, b"x"])), single_entry(7, 1, b"")])
     for bad_rows, count in ((BadRows.PERMISSIVE, 4), (BadRows.DROPMALFORMED, 3)):
         values = SchemaValues(typed, rows, bad_rows)
-        batches = list(record_batches(TOPIC, [entries], columns=rows, values=values, max_rows=max_rows))
+        batches = list(
+            record_batches([RangeEntries(TOPIC, [entries])], columns=rows, values=values, max_rows=max_rows)
+        )
         assert sum(each.num_rows for each in batches) == count
         assert all(each.schema.equals(rows.arrow_schema, check_metadata=True) for each in batches)
 
@@ -80,23 +86,44 @@ def test_the_columns_of_a_row_are_those_of_one_message():
 
 
 def test_a_partition_with_one_message_costs_little():
-    """A task may read thousands of them, each by objects of its own. Each step counts: it took 615 calls."""
+    """A task may read thousands of them. Each step counts: it took 615 calls."""
     options = RangeOptions(poll_timeout=1.0)
     start, end, count = MessageId(5, -1), MessageId(5, 0), 50
 
-    def rows():
+    def ranges():
         for number in range(count):
             topic = TOPIC.base.of_partition(number)
             stored = (each for each in [Entries.of([single_entry(5, 0, b"value")])])
             # A client is for chunks.
             whole = whole_messages(None, topic, start, end, stored, options, None, None)
-            yield from record_batches(topic, whole, start, end)
+            yield RangeEntries(topic, whole, start, end)
 
     def read() -> int:
-        return sum(batch.num_rows for batch in joined(rows()))
+        return sum(batch.num_rows for batch in record_batches(ranges()))
 
     assert read() == count
-    assert calls(read) / count < 480
+    assert calls(read) / count < 300
+
+
+def test_rows_of_ranges_have_their_own_topics():
+    """Those of each range alone, also where a range has several kinds of entries, or a cut of one."""
+    names = [TOPIC.base, *(TOPIC.base.of_partition(number) for number in (3, 1, 300))]
+    names.append(TOPIC.base.segment(0, 0x7FFF, 0))
+    kinds = [
+        [single_entry(5, 0, b"s", partition_key=b"k"), single_entry(5, 1, b"t")],
+        [batch_entry(5, 2, columns([b"a", b"b", b"c"])), single_entry(5, 3, b"d")],
+        [batch_entry(5, 4, columns([b"e", b"f"])), compacted_entry(5, 5, b"ghij", gone={0, 2})],
+        [single_entry(5, number, b"%d" % number) for number in range(30)],
+    ]
+    positions = [(None, None), (MessageId(5, 2, 0), MessageId(5, 5, 1))]
+    asked = list(product(names, kinds, positions))
+    chosen = RowColumns(ALL)
+
+    def rows(given):
+        ranges = [RangeEntries(topic, [Entries.of(kind)], *both) for topic, kind, both in given]
+        return [row for batch in record_batches(ranges, columns=chosen) for row in batch.to_pylist()]
+
+    assert rows(asked) == [row for each in asked for row in rows([each])]
 
 
 def test_no_rows_no_batches():

@@ -18,7 +18,6 @@ from pyspark.sql.types import (
 )
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import (
     DEFAULT_METADATA_COLUMNS,
     METADATA_COLUMNS,
@@ -135,7 +134,7 @@ def test_some_columns_in_any_order():
     assert columns.schema == wanted
     assert columns.target == pa.struct([("id", pa.int64()), ("name", pa.string())])
     assert columns.has_fields
-    assert list(columns.makers(TopicName.parse("t"))) == ["__topic"]
+    assert list(columns.makers()) == ["__topic"]
 
 
 def test_all_columns_are_no_projection():

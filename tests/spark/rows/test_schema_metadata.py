@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pulsar_spark.client import decode_entries
+from pulsar_spark.client import RangeEntries, decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows import schema
 from pulsar_spark.spark.rows.schema import (
@@ -44,12 +44,14 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decoded(*entries, topic=PARTITION_3):
-    (messages,) = decode_entries(topic, [Entries.of(entries)], max_rows=10_000, max_bytes=2**20)
+    (messages,) = decode_entries(
+        [RangeEntries(topic, [Entries.of(entries)])], max_rows=10_000, max_bytes=2**20
+    )
     return messages
 
 
 def made(name, *entries, topic=PARTITION_3):
-    array = METADATA_COLUMNS[name].maker(topic)(decoded(*entries, topic=topic))
+    array = METADATA_COLUMNS[name].maker()(decoded(*entries, topic=topic))
     array.validate(full=True)
     assert array.type == RowColumns((name,)).arrow_schema.field(name).type
     return array

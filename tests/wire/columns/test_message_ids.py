@@ -55,8 +55,10 @@ def test_they_are_what_protobuf_writes(entries, partition):
 def test_many_kinds_of_entries_have_the_ids_of_each_alone(entries, partition):
     """They are made in one call; a few kinds are made one by one."""
     ledger, entry, sizes = np.array(entries, np.int64).T
-    ids = message_ids._mixed(ledger, entry, sizes, partition)
-    assert ids.to_pylist() == [each for one in entries for each in serialized([one], partition)]
+    partitions = np.resize([partition, -1, 7, 300], len(entries))
+    ids = serialize_ids(ledger, entry, sizes, partitions)
+    alone = [serialized([one], own) for one, own in zip(entries, partitions.tolist(), strict=True)]
+    assert ids.to_pylist() == [each for one in alone for each in one]
 
 
 def test_many_kinds_are_made_at_once(monkeypatch):
