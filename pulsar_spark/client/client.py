@@ -9,8 +9,9 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from pulsar_spark.client.closing import Closing
@@ -27,11 +28,12 @@ from pulsar_spark.errors import (
     DeadlineError,
     NotReadyError,
     ProtocolError,
+    PulsarError,
     TopicNotFoundError,
     from_server,
 )
 from pulsar_spark.ids import TopicName, TopicPattern
-from pulsar_spark.protocol.lookup import MAX_REDIRECTS, Lookup, parse_service_url
+from pulsar_spark.protocol.lookup import MAX_REDIRECTS, Address, Lookup, parse_service_url
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
@@ -45,6 +47,9 @@ MAX_PARTITIONS = 100_000
 
 # Seconds until an unreachable broker is an error, at the start of a query.
 FIRST_CONTACT = 4.0
+
+# Seconds that lookups may take that are made in parallel.
+_TOGETHER = 1.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 
@@ -274,21 +279,47 @@ class Client(Closing):
                 if within.passed:
                     raise lookup.unfinished()
             session = self._pool.get(lookup.ask, Purpose.READ, within)
-            answer = self._ask(
-                session,
-                lambda request_id: commands.lookup(
-                    request_id,
-                    lookup.topic,
-                    authoritative=lookup.authoritative,
-                    listener=self.options.listener_name,
-                ),
-                within,
-            )
+            answer = self._ask(session, partial(self._lookup_command, lookup), within)
             broker = lookup.answered(answer.lookupTopicResponse)
             if broker is not None:
-                found = self._pool.get(broker, purpose, deadline)
-                self._max_message_size = max(self._max_message_size, found.max_message_size)
-                return found
+                return self._session_with(broker, purpose, deadline)
+
+    def locate_all(self, topics: Iterable[TopicName]) -> None:
+        """Looks up topics for :meth:`kept_session` in parallel, because each wait costs a switch of threads.
+
+        Lookups that fail, take over a second or are redirected are left to :meth:`kept_session`.
+        """
+        deadline = Deadline(_TOGETHER)
+        asked = []
+        try:
+            service = self.service(deadline)
+            for topic in topics:
+                if self._kept_session(topic, Purpose.READ) is None:
+                    lookup = Lookup(str(topic), service.address)
+                    answer = service.ask(partial(self._lookup_command, lookup), deadline.left)
+                    asked.append((topic, lookup, answer))
+        except PulsarError as error:
+            _log.debug("topics are looked up one by one: %s", error)
+        for topic, lookup, answer in asked:
+            try:
+                broker = lookup.answered(answer.result().lookupTopicResponse)
+                if broker is not None:
+                    self._keep(topic, Purpose.READ, self._session_with(broker, Purpose.READ, deadline))
+            except PulsarError as error:
+                _log.debug("%s is looked up again: %s", topic, error)
+
+    def _lookup_command(self, lookup: Lookup, request_id: int) -> bytes:
+        return commands.lookup(
+            request_id,
+            lookup.topic,
+            authoritative=lookup.authoritative,
+            listener=self.options.listener_name,
+        )
+
+    def _session_with(self, broker: Address, purpose: Purpose, deadline: Deadline) -> Session:
+        found = self._pool.get(broker, purpose, deadline)
+        self._max_message_size = max(self._max_message_size, found.max_message_size)
+        return found
 
     def kept_session(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
         """Returns the session of the last :meth:`locate` for the purpose; locates again if it has ended.
@@ -296,13 +327,20 @@ class Client(Closing):
         Call :meth:`forget_session` if the broker refuses a consumer or producer, does not answer, or closes
         one, because it may no longer serve the topic.
         """
-        session = self._kept.get((topic, purpose))
-        if session is None or session.error is not None:
+        session = self._kept_session(topic, purpose)
+        if session is None:
             session = self.locate(topic, purpose, deadline)
-            if len(self._kept) >= MAX_PARTITIONS:
-                self._kept.clear()
-            self._kept[topic, purpose] = session
+            self._keep(topic, purpose, session)
         return session
+
+    def _kept_session(self, topic: TopicName, purpose: Purpose) -> Session | None:
+        session = self._kept.get((topic, purpose))
+        return session if session is not None and session.error is None else None
+
+    def _keep(self, topic: TopicName, purpose: Purpose, session: Session) -> None:
+        if len(self._kept) >= MAX_PARTITIONS:
+            self._kept.clear()
+        self._kept[topic, purpose] = session
 
     def forget_session(self, topic: TopicName, purpose: Purpose) -> None:
         """Drops the kept session, so that the next :meth:`kept_session` looks up the topic."""

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,7 +28,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, hurry, numbered, open_consumer, reader, singles
-from tests.fake_broker import HANG, FakeBroker, cut, redirects, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, Held, cut, redirects, refuses, silence
 from tests.fake_clients import Type
 
 
@@ -312,6 +313,39 @@ def test_a_redirect_without_an_address(broker, client):
     broker.script(Type.LOOKUP, [redirects("http://x:1")])
     with pytest.raises(ProtocolError, match="no usable address"):
         locate(client)
+
+
+def asked_for(broker, client, topics):
+    """The topics of all look-ups, once each has a session."""
+    for topic in topics:
+        client.kept_session(topic, Purpose.READ, client.operation())
+    return [one.topic for one in broker.seen(Type.LOOKUP)]
+
+
+def test_topics_are_looked_up_in_parallel(broker, client):
+    topics = [TOPIC.of_partition(number) for number in range(5)]
+    held = Held(broker)
+    broker.script(Type.LOOKUP, [held] * 5)
+    with ThreadPoolExecutor(1) as pool:
+        located = pool.submit(client.locate_all, topics)
+        broker.wait_for_command(Type.LOOKUP, 5)
+        held.release()
+        located.result()
+    client.locate_all(topics)
+    assert asked_for(broker, client, topics) == list(map(str, topics))
+
+
+def test_look_ups_that_fail_in_parallel_are_repeated_one_by_one(broker, client, monkeypatch):
+    monkeypatch.setattr("pulsar_spark.client.client._TOGETHER", 0.3)
+    topics = [TOPIC.of_partition(number) for number in range(4)]
+    broker.script(Type.LOOKUP, [refuses(pb.ServiceNotReady, "loading"), redirects(broker.url), silence])
+    client.locate_all(topics)
+    assert asked_for(broker, client, topics) == [*map(str, topics), *map(str, topics[:3])]
+
+
+def test_without_a_broker_nothing_is_looked_up_in_parallel():
+    with Client(ClientOptions(service_url="pulsar://127.0.0.1:1")) as client:
+        client.locate_all([TOPIC])
 
 
 # ---- who this is

@@ -77,6 +77,8 @@ def read_ranges(
         CryptoError: an entry cannot be decrypted, and the failure action is FAIL.
     """
     is_one = len(ranges) == 1
+    if not is_one:
+        client.locate_all(each.topic for each in ranges)
     options = [
         RangeOptions(
             poll_timeout=poll_timeout,
