@@ -197,13 +197,13 @@ class EndTracker:
             if partition.is_blind or not partition.follow(tail):
                 partition.close_tail()
             elif tail.reached <= known:
-                self._is_followed(partition, now, count)
+                self._schedule_next_ask(partition, now, count)
             # Otherwise the tail has entries that the broker's answer lacks; the next request is due soon.
         without = [each for each in partitions if each.tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([each for each in without if each.schedule.is_idle(now)], count)
 
-    def _is_followed(self, partition: Partition, now: float, count: int) -> None:
+    def _schedule_next_ask(self, partition: Partition, now: float, count: int) -> None:
         partition.schedule.followed(now, count, partition.number)
         self._active.pop(partition, None)
         self._enqueue(partition)
@@ -234,6 +234,6 @@ class EndTracker:
             partition.tail, partition.is_behind = tail, tail.after < end
             # The tail then also receives later entries, if the next trigger is far away.
             follows = partition.follow(tail)
-            self._is_followed(partition, now, count)
+            self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
                 self._arrivals.add(partition)  # entries before tracking began did not show
