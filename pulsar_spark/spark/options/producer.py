@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pulsar_spark.client import (
     COMPRESSION_TYPES,
     AccessMode,
@@ -198,8 +196,7 @@ def producer_options(values: Values) -> ProducerOptions:
     Raises:
         OptionError: options cannot be used together.
     """
-    for check in _CHECKS:
-        check(values)
+    _check(values)
     properties = values[_PROPERTIES]
     return ProducerOptions(
         name=values[_PRODUCER_NAME],
@@ -243,52 +240,31 @@ def producer_encryption(values: Values) -> EncryptionOptions | None:
     return EncryptionOptions(reader, keys, values[_CRYPTO_FAILURE_ACTION])
 
 
-def _check_chunking_or_batching(values: Values) -> None:
+def _check(values: Values) -> None:
+    """Refuses options that cannot be used together."""
     if values[_CHUNKING] and values[_BATCHING]:
         raise OptionError(
             f"options {_CHUNKING.name} and {_BATCHING.name} are both true",
             advice=f"Set {_BATCHING.name} to false: a chunk cannot be part of a batch",
         )
-
-
-def _check_batcher_builder(values: Values) -> None:
-    if values[_BATCHER_BUILDER] is BatcherBuilder.KEY_BASED and not values[_BATCHING]:
-        raise OptionError(
-            f"option {_BATCHER_BUILDER.name} has no effect without {_BATCHING.name}",
-            advice="Leave it out: a message outside a batch always goes to the consumer of its key",
-        )
-
-
-def _check_size_of_chunks(values: Values) -> None:
     if values[_CHUNK_MAX_MESSAGE_SIZE] is not None and not values[_CHUNKING]:
         raise OptionError(
             f"option {_CHUNK_MAX_MESSAGE_SIZE.name} has no effect without {_CHUNKING.name}",
             advice=f"Set {_CHUNKING.name} to true, or leave it out",
         )
-
-
-def _check_router(values: Values) -> None:
+    if values[_BATCHER_BUILDER] is BatcherBuilder.KEY_BASED and not values[_BATCHING]:
+        raise OptionError(
+            f"option {_BATCHER_BUILDER.name} has no effect without {_BATCHING.name}",
+            advice="Leave it out: a message outside a batch always goes to the consumer of its key",
+        )
     if (values[_ROUTER] is not None) != (values[_ROUTING_MODE] is RoutingMode.CUSTOM):
         raise OptionError(
             "only one of messageRouter and messageRoutingMode=CustomPartition is set",
             advice="Set both, or neither",
         )
-
-
-def _check_encryption(values: Values) -> None:
     if (values[_ENCRYPTION_KEYS] is None) != (values[_CRYPTO_KEY_READER] is None):
         raise OptionError(
             "only one of the options pulsar.producer.encryptionKeys and pulsar.producer.cryptoKeyReader is "
             "set",
             advice="Set both, or neither: the names of public keys, and where to find them",
         )
-
-
-# Checks of combinations of options, in order; a check that fails raises OptionError.
-_CHECKS: tuple[Callable[[Values], None], ...] = (
-    _check_chunking_or_batching,
-    _check_size_of_chunks,
-    _check_batcher_builder,
-    _check_router,
-    _check_encryption,
-)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -181,8 +180,9 @@ def sink_options(values: Values) -> SinkOptions:
         OptionError: options cannot be used together.
     """
     client = client_options(values)
-    for check in _CHECKS:
-        check(values)
+    _check_schema(values)
+    _check_transactions(values)
+    _check_duplicates(values)
     is_transactional = values[_DELIVERY] is Delivery.TRANSACTIONAL
     return SinkOptions(
         client=client,
@@ -262,11 +262,3 @@ def _check_duplicates(values: Values) -> None:
             f"option {_FAIL_ON_DUPLICATES.name} has no effect without delivery=effectively-once",
             advice="Set delivery=effectively-once, or leave the option out",
         )
-
-
-# Checks of combinations of options, in order; a check that fails raises OptionError.
-_CHECKS: tuple[Callable[[Values], None], ...] = (
-    _check_schema,
-    _check_transactions,
-    _check_duplicates,
-)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -345,15 +344,18 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         OptionError: options cannot be used together.
     """
     client = client_options(values)
-    for check in _CHECKS:
-        check(values, mode)
+    _check_topics(values, mode)
+    start, end = _start(values, mode), _end(values)
+    _check_start_and_end(values, mode, start, end)
+    _check_min_messages(values)
+    _check_encrypted_values(values)
     topic, topics = values[TOPIC], values[_TOPICS]
     return SourceOptions(
         client=replace(client, consumer_name=values[_CONSUMER_NAME]),
         topics=topics or (() if topic is None else (topic,)),
         pattern=values[_TOPICS_PATTERN],
-        start=_start(values, mode),
-        end=_end(values),
+        start=start,
+        end=end,
         publish_time_margin=values[_PUBLISH_TIME_MARGIN],
         limits=Limits(
             max_messages=values[_MAX_MESSAGES_PER_TRIGGER],
@@ -407,11 +409,8 @@ def _check_topics(values: Values, mode: Mode | None) -> None:
         raise OptionError(
             f"options {' and '.join(given)} cannot be used together", advice="Leave all but one of them out"
         )
-
-
-def _check_segments_are_held(values: Values, mode: Mode | None) -> None:
-    given = (*(values[_TOPICS] or ()), values[TOPIC], values[_TOPICS_PATTERN])
-    is_scalable = any(each is not None and each.is_scalable for each in given)
+    topics = (*(values[_TOPICS] or ()), values[TOPIC], values[_TOPICS_PATTERN])
+    is_scalable = any(each is not None and each.is_scalable for each in topics)
     if mode is Mode.STREAM and is_scalable and values[ADMIN_URL] is None:
         raise OptionError(
             f"a stream of a scalable topic needs the option {ADMIN_URL.name}: only through the admin service "
@@ -420,7 +419,7 @@ def _check_segments_are_held(values: Values, mode: Mode | None) -> None:
         )
 
 
-def _check_offsets_or_times(values: Values, mode: Mode | None) -> None:
+def _check_start_and_end(values: Values, mode: Mode | None, start: Positions, end: Positions) -> None:
     offsets = [option for option in (_ENDING_OFFSETS, _STARTING_OFFSETS) if option in values.given]
     times = [option for option in (_ENDING_TIME, _STARTING_TIME) if option in values.given]
     if offsets and times:
@@ -428,11 +427,7 @@ def _check_offsets_or_times(values: Values, mode: Mode | None) -> None:
             f"options {offsets[0].name} and {times[0].name} cannot be used together",
             advice="Give start and end both as offsets, or both as times",
         )
-
-
-def _check_subscription_is_of_use(values: Values, mode: Mode | None) -> None:
-    bounds = (_start(values, mode), _end(values))
-    asking = [each.option for each in bounds if each.everywhere is PositionWord.SUBSCRIPTION]
+    asking = [each.option for each in (start, end) if each.everywhere is PositionWord.SUBSCRIPTION]
     is_named = values[_PREDEFINED_SUBSCRIPTION] is not None
     if asking and not is_named:
         raise OptionError(
@@ -445,13 +440,10 @@ def _check_subscription_is_of_use(values: Values, mode: Mode | None) -> None:
             "the subscription",
             advice="Set startingOffsets to subscription, or leave it out",
         )
+    check_order(start, end)
 
 
-def _check_start_before_end(values: Values, mode: Mode | None) -> None:
-    check_order(_start(values, mode), _end(values))
-
-
-def _check_min_messages(values: Values, mode: Mode | None) -> None:
+def _check_min_messages(values: Values) -> None:
     smallest, largest = values[_MIN_MESSAGES_PER_TRIGGER], values[_MAX_MESSAGES_PER_TRIGGER]
     if smallest is not None and largest is not None and smallest > largest:
         raise OptionError(
@@ -460,22 +452,10 @@ def _check_min_messages(values: Values, mode: Mode | None) -> None:
         )
 
 
-def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
+def _check_encrypted_values(values: Values) -> None:
     is_consumed = values[_CRYPTO_FAILURE_ACTION] is ConsumerCryptoFailureAction.CONSUME
     if is_consumed and values[VALUE_FORMAT] is not ValueFormat.RAW:
         raise OptionError(
             f"{_CRYPTO_FAILURE_ACTION.name}=CONSUME gives encrypted bytes, which cannot be read by a schema",
             advice="Set it to FAIL or DISCARD, or valueFormat to raw",
         )
-
-
-# Checks of combinations of options, in order; a check that fails raises OptionError.
-_CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
-    _check_topics,
-    _check_segments_are_held,
-    _check_offsets_or_times,
-    _check_subscription_is_of_use,
-    _check_start_before_end,
-    _check_min_messages,
-    _check_encrypted_values,
-)
