@@ -34,7 +34,6 @@ REASONS = {
     "values/avro/check_value.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/interfaces.py": "values only",
     "values/type_names.py": "tests/values/encode/test_field_fit.py",
-    "values/time_units.py": "a step: tests/values/json/test_tree.py",
     "wire/entry/entry_fields.py": "a step of decoding: tests/wire/entry/test_entries.py",
 }
 

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 __all__ = ["HAS_READ_LIMITS", "DataSourceStreamArrowWriter", "arrow_schema", "arrow_type"]
-__all__ += ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ += ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow", "TimeType"]
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -28,6 +28,11 @@ try:
 except ImportError:
     HAS_READ_LIMITS = False
     ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = type("Absent", (), {})  # type: ignore[misc, assignment]
+
+try:
+    from pyspark.sql.types import TimeType
+except ImportError:  # Spark 4.0
+    TimeType = type("Absent", (), {})  # type: ignore[misc, assignment]
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter

@@ -11,7 +11,7 @@
     DATE, TIME, TIMESTAMP       8: ms since the epoch                                 timestamp us, UTC
     INSTANT                     12: seconds since the epoch, int32 nanoseconds        timestamp us, UTC
     LOCAL_DATE                  8: days since the epoch                               date32
-    LOCAL_TIME                  8: nanoseconds of the day                             int64
+    LOCAL_TIME                  8: nanoseconds of the day                             int64, or time64 ns
     LOCAL_DATE_TIME             16: days since the epoch, nanoseconds of the day       timestamp us
     ==========================  ====================================================  ====================
 
@@ -113,7 +113,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         UnsupportedError: as :func:`column_type`.
     """
     charset = charset_of(writer)
-    if not is_promotable(column_type(reader), target):
+    if not (is_promotable(column_type(reader), target) or _is_clock(reader, target)):
         raise SchemaError(
             f"{reader.type.name} values are {type_name(column_type(reader))} and cannot be read as "
             f"{type_name(target)}",
@@ -122,6 +122,10 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     if writer.type in _BYTES:
         return _BytesDecoder(target, charset)
     return _FixedDecoder(target, writer.type, _FIXED[writer.type])
+
+
+def _is_clock(schema: Schema, column: pa.DataType) -> bool:
+    return schema.type is SchemaType.LOCAL_TIME and pa.types.is_time(column)
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
@@ -138,6 +142,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
         )
     is_same_time = pa.types.is_timestamp(source) and column == pa.timestamp(source.unit, source.tz and "UTC")
     may_be_exact = source == pa.float64() and column == pa.float32()
+    may_be_exact |= _is_clock(schema, source)
     if not (is_same_time or may_be_exact or is_promotable(source, column)):
         raise SchemaError(
             f"rows of type {type_name(source)} cannot be written as {schema.type.name}, which takes "
@@ -265,6 +270,8 @@ class _FixedDecoder:
         if is_out is not None and (is_out := is_out & has if has is not None else is_out).any():
             is_bad = is_out if is_bad is None else is_bad | is_out
             has = ~is_out if has is None else has & ~is_out
+        if pa.types.is_time(self.type):
+            numbers = numbers // 1000 * 1000  # Spark's time(6) has microseconds
         column = pa.array(numbers, mask=None if has is None else ~has)
         if column.type != self.fixed.column:
             column = column.view(self.fixed.column)

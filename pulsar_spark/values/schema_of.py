@@ -51,6 +51,7 @@ _PLAIN: Final[dict[str, object]] = {
     "date": {"type": "int", "logicalType": "date"},
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
     "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "time(6)": {"type": "long", "logicalType": "time-micros"},
 }
 
 

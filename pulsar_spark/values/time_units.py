@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -14,26 +16,40 @@ Number = TypeVar("Number", int, "npt.NDArray[np.int64]")
 
 
 class TimeUnit(NamedTuple):
-    """The unit of a timestamp: ``factor`` / ``divisor`` microseconds; one of both is 1."""
+    """The unit of a time: ``factor`` / ``divisor`` units of its column; one of both is 1."""
 
     factor: int
     divisor: int
 
-    def micros(self, value: Number) -> Number:
-        """Converts numbers of the unit to microseconds; a remainder is cut towards the past."""
+    def of_column(self, value: Number) -> Number:
+        """Converts numbers of the unit to those of the column; a remainder is cut towards the past."""
         if self.divisor > 1:
             return value // self.divisor
         return value * self.factor if self.factor > 1 else value
 
+    def bounds(self, column: pa.DataType | None) -> tuple[int, int]:
+        """Returns the least and the largest number of the unit that a column holds; None: no column."""
+        if column is not None and pa.types.is_time(column):
+            return 0, NANOS_OF_DAY // self.factor - 1
+        most = MAX_LONG // self.factor
+        return -most - (self.factor == 1), most
 
+
+MAX_LONG: Final = (1 << 63) - 1
 MICROS_OF_DAY: Final = 86_400_000_000
+NANOS_OF_DAY: Final = 1000 * MICROS_OF_DAY
 MICROS: Final = TimeUnit(1, 1)
 MILLIS: Final = TimeUnit(1000, 1)
 _UNITS: Final = {"millis": MILLIS, "nanos": TimeUnit(1, 1000)}
 
 
-def unit_of(avro: AvroType | None) -> TimeUnit:
-    """Returns the unit of a type; microseconds unless it is a timestamp."""
+def unit_of(avro: AvroType | None, target: pa.DataType | None = None) -> TimeUnit:
+    """Returns the unit of a type, beside the column's; it is 1 / 1 for numbers that are no times.
+
+    Columns of timestamps have microseconds. ``target``: type of the column; Spark's time has nanoseconds.
+    """
+    if target is not None and pa.types.is_time(target):
+        return TimeUnit(1_000_000 if time_kind(avro) == "time-millis" else 1000, 1)
     name, _, unit = getattr(avro, "logical", "").rpartition("-")
     return _UNITS.get(unit, MICROS) if name.endswith("timestamp") else MICROS
 

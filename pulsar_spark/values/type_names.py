@@ -20,6 +20,7 @@ _NAMES: Final = {
     pa.large_binary(): "binary",
     pa.date32(): "date",
     pa.timestamp("us"): "timestamp_ntz",
+    pa.time64("ns"): "time(6)",
 }
 
 

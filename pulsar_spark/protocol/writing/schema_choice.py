@@ -200,6 +200,7 @@ _PRIMITIVES = {
     pa.date32(): SchemaType.LOCAL_DATE,
     pa.timestamp("us", "UTC"): SchemaType.INSTANT,
     pa.timestamp("us"): SchemaType.LOCAL_DATE_TIME,
+    pa.time64("ns"): SchemaType.LOCAL_TIME,
 }
 
 

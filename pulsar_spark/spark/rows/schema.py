@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from pulsar_spark.client import DecodedMessages, EntryField
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.spark_api import arrow_schema, arrow_type
+from pulsar_spark.spark.spark_api import TimeType, arrow_schema, arrow_type
 
 KEY = "__key"
 TOPIC = "__topic"
@@ -236,6 +236,7 @@ class ValueFormat(Enum):
 
 
 _SHOWN = 20  # maximum number of names in an error
+_TIME_DIGITS = 6  # digits of the seconds of Spark's time
 
 
 @dataclass(frozen=True)
@@ -385,6 +386,11 @@ def _check_fields(wanted: DataType, given: DataType, path: str, more: str = "") 
 
     Advice about an unknown column ends with ``more``.
     """
+    if isinstance(wanted, TimeType) and wanted.precision != _TIME_DIGITS:
+        raise OptionError(
+            f"column {path} is {wanted.simpleString()} in .schema(...)",
+            advice=f"Write it as time({_TIME_DIGITS}), which has all digits that the source reads",
+        )
     if isinstance(wanted, ArrayType) and isinstance(given, ArrayType):
         _check_fields(wanted.elementType, given.elementType, f"{path}[]")
     if isinstance(wanted, MapType) and isinstance(given, MapType):

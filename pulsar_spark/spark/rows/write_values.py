@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 from pulsar_spark.client import KeyValueEncoding, PartKind, PartType, RowType, Schema
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.rows.schema import ValueFormat
-from pulsar_spark.spark.spark_api import arrow_type
+from pulsar_spark.spark.spark_api import TimeType, arrow_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ _WHOLE = "value"
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (
     *(BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
-    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType, NullType),
+    *(StringType, BinaryType, DateType, TimeType, TimestampType, TimestampNTZType, NullType),
 )
 
 

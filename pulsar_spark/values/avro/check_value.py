@@ -43,7 +43,6 @@ from pulsar_spark.values.avro.steps import (
 )
 from pulsar_spark.values.value_bounds import ValueRoom
 
-_MAX_LONG = (1 << 63) - 1
 _MAX_OPEN = 10_000  # maximum depth of recursive records, which are not decoded
 _WORK_PER_BYTE = 64  # maximum visited types for each byte, in addition to ``_MAX_OPEN``
 BLOCK_WORK = 4  # units of work of the head of a block
@@ -167,9 +166,7 @@ def _boolean(step: BooleanStep) -> Walker:
 def _integer(step: IntegerStep) -> Walker:
     if step.type is None:
         return lambda value, position: _read_varint(value, position)[1]
-    factor = step.unit.factor
-    most = (1 << 31) - 1 if step.is_int else _MAX_LONG // factor
-    least = -most if factor > 1 else -most - 1
+    least, most = step.bounds
 
     def walk(value: AvroValue, position: int) -> int:
         number, position = _read_varint(value, position)

@@ -38,7 +38,7 @@ from pulsar_spark.values.avro.avro_types import (
     shown_name,
 )
 from pulsar_spark.values.definition_json import MAX_BYTES
-from pulsar_spark.values.time_units import unit_of
+from pulsar_spark.values.time_units import NANOS_OF_DAY, unit_of
 
 MAX_VALUES: Final = 100_000  # maximum values in all defaults, because values without bytes take time, too
 _MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults; nested defaults count repeatedly
@@ -125,10 +125,10 @@ class Defaults:
 
     def constant(self, field: AvroField, target: pa.DataType, path: str) -> Constant:
         """Returns the default of a field as a column of the target's type; raises as :func:`of`."""
-        item = _item(field.type, self.of(field, path), target)
+        value = self.of(field, path)
         try:
-            column = pa.array([item], target)
-        except pa.ArrowInvalid:  # bytes as a string, which need not be UTF-8
+            column = pa.array([_item(field.type, value, target)], target)
+        except (pa.ArrowInvalid, _NoValueError):  # bytes that are not UTF-8, or a time beyond a day
             raise self.wrong(path) from None
         return Constant(column, repr(column[0]))
 
@@ -267,7 +267,7 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
         limit = 1 << (31 if avro.kind == "int" else 63)
         number = _of(int, json)
         return _checked(
-            number, all(-limit <= each < limit for each in (number, unit_of(avro).micros(number)))
+            number, all(-limit <= each < limit for each in (number, unit_of(avro).of_column(number)))
         )
     try:
         floating = float(_checked(json, isinstance(json, int | float)))  # type: ignore[arg-type]
@@ -297,7 +297,10 @@ def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
         return _decimal_of(avro, value) if pa.types.is_decimal(target) else value
     if isinstance(value, int) and pa.types.is_floating(target):
         return float(value)
-    return unit_of(avro).micros(value) if isinstance(value, int) and pa.types.is_timestamp(target) else value
+    if not isinstance(value, int) or not pa.types.is_temporal(target):
+        return value
+    number = unit_of(avro, target).of_column(value)
+    return _checked(number, not pa.types.is_time(target) or 0 <= number < NANOS_OF_DAY)
 
 
 def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:

@@ -22,10 +22,10 @@ from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, read_short_var
 from pulsar_spark.values.avro.steps import BooleanStep, BytesStep, EnumStep, FloatStep, IntegerStep, NullStep
 from pulsar_spark.values.avro.value_ends import ends_finder, fail_some, rows_by_branch
 from pulsar_spark.values.primitives import decode_texts
+from pulsar_spark.values.time_units import MAX_LONG
 
 Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
 
-_MAX_LONG = (1 << 63) - 1
 _WORD = (1 << 64) - 1
 
 
@@ -53,20 +53,19 @@ def _boolean_reader(step: BooleanStep) -> Reader:
 def _integer_reader(step: IntegerStep) -> Reader:
     kind = step.type
     assert kind is not None
-    factor = step.unit.factor
+    least, most = step.bounds
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         value, after = read_varints(payloads, position, rows)
-        if step.is_int:
+        if kind.bit_width == 32 and step.is_int:
             narrow = value.astype(np.int32)
             wrong = narrow != value
         else:
-            most = _MAX_LONG // factor
-            wrong = (value > most) | (value < -most) if factor > 1 else None
+            wrong = (value > most) | (value < least) if most < MAX_LONG else None
         if wrong is not None and wrong.any():
             payloads.fail(rows, wrong)
             value = np.where(wrong, 0, value)
-        value = step.unit.micros(value)
+        value = step.unit.of_column(value)
         if step.through_float:
             value = value.astype(np.float32)
         if pa.types.is_floating(kind):

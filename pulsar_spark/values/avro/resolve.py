@@ -39,10 +39,10 @@ from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 from pulsar_spark.values.type_names import type_name
 
-# Kinds that a writer's kind may be read as.
+# Kinds that a writer's kind may be read as. Spark's time is a column of times of day only.
 PROMOTIONS: Final = {
-    "int": ("long", "float", "double"),
-    "long": ("float", "double"),
+    "int": ("long", "float", "double", "time"),
+    "long": ("float", "double", "time"),
     "float": ("double",),
     "string": ("bytes",),
     "bytes": ("string",),
@@ -51,8 +51,19 @@ MAX_PAIRS = 50_000  # maximum number of compared pairs of types
 MAX_CONSTANTS = 64 << 10  # maximum bytes of defaults for a row
 
 _WAY_OUT = "Read the topic with valueFormat=raw"
-_NUMBERS: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
-_TEXTS: Final = {pa.string(): "string", pa.binary(): "bytes"}
+_KINDS: Final = {
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.time64("ns"): "time",
+}
+
+
+class _TargetError(SchemaError):
+    """A column of time whose field has other numbers, so that no branch of a union has any."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
@@ -99,26 +110,27 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
         check_target(whole.value_type, target.value_type, f"{path}[]")
     elif pa.types.is_map(whole) and pa.types.is_map(target) and target.key_type == pa.string():
         check_target(whole.item_type, target.item_type, f"{path}{{}}")
-    elif _kind(target) not in PROMOTIONS.get(_kind(whole), ()):
+    elif _KINDS.get(target) not in PROMOTIONS.get(_KINDS.get(whole, ""), ()):
         raise SchemaError(
             f"field {shown_name(path)} of the topic's schema is {type_name(whole)}, which cannot be "
             f"read as {type_name(target)}"
         )
 
 
-def check_times(writer: AvroType | None, reader: AvroType, path: str) -> None:
+def check_times(writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> None:
     """Checks that both types are the same kind of time, because days must not be read as milliseconds.
 
     Raises:
-        SchemaError: the kinds differ.
+        SchemaError: the kinds differ, or the target is Spark's time, and the reader's type is not.
     """
     theirs, own = time_kind(writer), time_kind(reader)
+    if pa.types.is_time(target) and not own.startswith("time-"):
+        raise _TargetError(
+            f"field {shown_name(path)} of the topic's schema is {shown(reader)}, which cannot be read as "
+            f"{type_name(target)}"
+        )
     if theirs and own and theirs != own:
         raise SchemaError(f"{_place(path)}: {theirs} cannot be read as {own}", advice=_WAY_OUT)
-
-
-def _kind(column: pa.DataType) -> str:
-    return _NUMBERS.get(column) or _TEXTS.get(column) or ""
 
 
 class _Resolver:
@@ -203,6 +215,8 @@ class _Resolver:
             has_siblings = type(branch) in siblings
             try:
                 branches.append(self.step(branch, reader, target, path, has_siblings=has_siblings))
+            except _TargetError:
+                raise
             except SchemaError as error:
                 # The error of a value begins with the union's path.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
@@ -227,6 +241,8 @@ class _Resolver:
         for branch in branches.candidates(writer, has_siblings=has_siblings):
             try:
                 return self._member(writer, reader, branch, target, path)
+            except _TargetError:
+                raise
             except SchemaError:
                 continue
         raise _mismatch(writer, reader, path)
@@ -335,10 +351,10 @@ def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType
         if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
             raise _mismatch(writer, reader, path)
     if writer.kind in ("int", "long"):
-        check_times(writer, reader, path)
+        check_times(writer, reader, target, path)
         unit = MICROS
-        if "timestamp" in reader.logical:
-            unit = unit_of(writer if "timestamp" in writer.logical else reader)
+        if "timestamp" in reader.logical or pa.types.is_time(target):
+            unit = unit_of(writer if "timestamp" in writer.logical else reader, target)
         return steps.IntegerStep(target, writer.kind == "int", unit, through_float=reader.kind == "float")
     _check_scale(writer, reader, path)
     return steps.primitive_step(writer.kind, target)

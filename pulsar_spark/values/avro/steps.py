@@ -50,7 +50,7 @@ class IntegerStep:
 
     Attributes:
         is_int: True if the number must fit into 32 bits.
-        unit: unit of a timestamp; microseconds for other types.
+        unit: unit of a time.
         through_float: True if the number is rounded to a 32-bit float first.
     """
 
@@ -58,6 +58,13 @@ class IntegerStep:
     is_int: bool
     unit: TimeUnit = MICROS
     through_float: bool = False
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Returns the least and the largest number that the column can hold."""
+        if self.is_int and self.unit == MICROS:
+            return -(1 << 31), (1 << 31) - 1
+        return self.unit.bounds(self.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.errors import OptionError, SchemaError
-from pulsar_spark.values.time_units import MICROS_OF_DAY
+from pulsar_spark.values.time_units import NANOS_OF_DAY
 
 if TYPE_CHECKING:
     from pulsar_spark.arrow.arrays import Flags, Ints
@@ -108,10 +108,18 @@ def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
 
 
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
-    """Returns numbers since midnight, in the unit of ``logical``; raises Misfit beyond a day."""
+    """Returns numbers since midnight, or Spark's time, in the unit of ``logical``.
+
+    Raises Misfit beyond a day, or for a time that the unit lacks.
+    """
     numbers = integers(column)
-    a_day = MICROS_OF_DAY // (1000 if logical == "time-millis" else 1)
-    require((numbers >= 0) & (numbers < a_day), path, "a time of day that is not between 0 and 24 hours")
+    nanos = 1_000_000 if logical == "time-millis" else 1000
+    if pa.types.is_time(column.type):
+        numbers, rest = np.divmod(numbers, nanos)
+        what = "a time of day with more digits than the topic's unit has: truncate it with time_trunc"
+        require(rest == 0, path, what)
+    is_good = (numbers >= 0) & (numbers < NANOS_OF_DAY // nanos)
+    require(is_good, path, "a time of day that is not between 0 and 24 hours")
     return numbers
 
 

@@ -32,6 +32,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
     shown_name,
 )
+from pulsar_spark.values.time_units import time_kind
 from pulsar_spark.values.type_names import is_variant, type_name
 
 _MAX_LISTED = 50  # maximum columns in an error
@@ -281,6 +282,8 @@ def _members(
 
 def _is_scalar_fit(avro: AvroType, kind: pa.DataType) -> bool:
     name = type_name(kind)
+    if pa.types.is_time(kind):
+        return time_kind(avro).startswith("time-")
     if isinstance(avro, AvroEnum):
         return name == "string"
     if isinstance(avro, AvroPrimitive | AvroFixed) and avro.logical == "decimal":

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.connect import number_of
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
-from pulsar_spark.values.time_units import MICROS_OF_DAY
+from pulsar_spark.values.time_units import MAX_LONG, MICROS_OF_DAY
 
 # Python's client writes these words, which are not JSON.
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -205,7 +205,7 @@ def _timestamp(leaf: JsonLeaf, value: Any) -> int:
         return _in_range(_micros_of(found, has_zone))
     number = _number(value, "a timestamp")
     if number.lastindex == 2:
-        return _in_range(leaf.unit.micros(_integer(number, 64)))
+        return _in_range(leaf.unit.of_column(_integer(number, 64)))
     micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
     return _in_range(1 << 63 if micros is None else _as_java_means(number, micros))
 
@@ -249,15 +249,19 @@ def _in_range(micros: int) -> int:
 
 
 def _time(leaf: JsonLeaf, value: Any) -> int:
+    is_number = not pa.types.is_time(leaf.type)
     if type(value) is tuple:
-        hour, minute, second, nanos = (*_integers(value, 2, 4), 0, 0)[:4]
-        return _since_midnight(hour, minute, second, nanos) // (leaf.unit.factor * 1000)
-    if type(value) is str and (found := _CLOCK.fullmatch(value)):
-        *clock, fraction = found.groups(default="0")
-        hour, minute, second = map(int, clock)
-        nanos = _since_midnight(hour, minute, second, int(fraction.ljust(9, "0")))
-        return nanos // (leaf.unit.factor * 1000)
-    return _integer(_number(value, "a time of day"), leaf.type.bit_width)
+        clock = (*_integers(value, 2, 4), 0, 0)[:4]
+    elif type(value) is str and (found := _CLOCK.fullmatch(value)):
+        *parts, fraction = found.groups(default="0")
+        clock = (*map(int, parts), int(fraction.ljust(9, "0")))
+    else:
+        number = _integer(_number(value, "a time of day"), leaf.type.bit_width)
+        if not is_number and not 0 <= number <= leaf.unit.bounds(leaf.type)[1]:
+            raise BadJsonError("not a time of day")
+        return number if is_number else leaf.unit.of_column(number)
+    number = _since_midnight(*clock) // leaf.unit.factor
+    return number if is_number else leaf.unit.of_column(number)
 
 
 def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
@@ -314,7 +318,6 @@ FORMS: Final = {
 _Number = TypeVar("_Number", np.float64, np.int64)
 
 TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # types of the columns' integers
-_MAX_INT64: Final = (1 << 63) - 1
 _MAX_PRECISION: Final = 38
 _NANOS: Final = pa.decimal128(28, 9)  # seconds with nine digits of fraction
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
@@ -333,6 +336,8 @@ def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
         return pa.float64()
     if leaf.kind in TIMES:
         return TIMES[leaf.kind]
+    if pa.types.is_time(leaf.type):
+        return pa.int64()
     # PyArrow must not read decimals, because it accepts texts that are not numbers in JSON.
     return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
 
@@ -352,8 +357,8 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
         return _float_column(leaf, column)
     if leaf.kind in TIMES and column.type == pa.string():
         return _written_time_column(leaf, column)
-    if leaf.kind is JsonKind.TIMESTAMP:
-        return _timestamp_column(leaf, column)
+    if leaf.kind is JsonKind.TIMESTAMP or pa.types.is_time(leaf.type):
+        return _time_column(leaf, column)
     if leaf.kind is JsonKind.BYTES:
         return _bytes_column(leaf, column)
     if leaf.symbols is not None:
@@ -372,11 +377,11 @@ def _float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     return _with_validity(leaf, column, values.astype(np.float32))
 
 
-def _timestamp_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values, factor = _numbers_of(column, np.int64), leaf.unit.factor
-    most = _MAX_INT64 // factor
-    leave_unless(factor == 1 or ((-most <= values) & (values <= most)).all())
-    return _with_validity(leaf, column, leaf.unit.micros(values))
+def _time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+    values = _numbers_of(column, np.int64)
+    least, most = leaf.unit.bounds(leaf.type)
+    leave_unless(most == MAX_LONG or ((least <= values) & (values <= most)).all())
+    return _with_validity(leaf, column, leaf.unit.of_column(values))
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:

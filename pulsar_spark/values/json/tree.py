@@ -36,7 +36,7 @@ from pulsar_spark.values.avro.defaults import Constant, Defaults, has_null
 from pulsar_spark.values.avro.resolve import MAX_CONSTANTS, check_target, check_times, field_matches
 from pulsar_spark.values.json.connect import is_of_connect
 from pulsar_spark.values.json_types import is_of_java, is_pairs, parse
-from pulsar_spark.values.time_units import MICROS, MILLIS, TimeUnit, unit_of
+from pulsar_spark.values.time_units import MICROS, TimeUnit, unit_of
 from pulsar_spark.values.value_bounds import item_width, most_growth
 
 
@@ -64,7 +64,7 @@ class JsonLeaf:
     Attributes:
         kind: type of the value.
         type: type of the column.
-        unit: unit of a timestamp that is a whole number, or of a time of day.
+        unit: unit of a timestamp that is a whole number; of a time of day, in nanoseconds.
         size: bytes of a fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text is read as its UTF-8.
         scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.
@@ -359,15 +359,15 @@ class _Maker:
 
     def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
         source = arrow_type(reader)
-        check_times(writer, reader, path)
+        check_times(writer, reader, target, path)
         if pa.types.is_timestamp(target):
             is_theirs = "timestamp" in getattr(writer, "logical", "")
             return JsonLeaf(JsonKind.TIMESTAMP, target, unit=unit_of(writer if is_theirs else reader))
         logical = getattr(reader, "logical", "")
         if logical == "json":
             return JsonLeaf(JsonKind.JSON, target)
-        if logical.startswith("time-") and pa.types.is_integer(target):
-            return JsonLeaf(JsonKind.TIME, target, unit=MILLIS if logical == "time-millis" else MICROS)
+        if logical.startswith("time-") and not pa.types.is_floating(target):
+            return JsonLeaf(JsonKind.TIME, target, unit=unit_of(reader, pa.time64("ns")))
         if _is_text(writer) and _is_text(reader):
             source = arrow_type(writer)  # the writer's type decides, because only bytes are base64
         scale = getattr(writer or reader, "scale", 0) if self._is_connect else None

@@ -328,6 +328,7 @@ def test_a_name_that_avro_does_not_allow_is_an_error_only_where_it_is_registered
         (pa.date32(), SchemaType.LOCAL_DATE),
         (UTC, SchemaType.INSTANT),
         (pa.timestamp("us"), SchemaType.LOCAL_DATE_TIME),
+        (pa.time64("ns"), SchemaType.LOCAL_TIME),
     ],
 )
 def test_primitives(kind, expected):

@@ -4,6 +4,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -204,6 +205,17 @@ def test_bytes_may_be_left_out_too():
 def test_a_projection_that_cannot_be(columns, wanted, words):
     with pytest.raises(OptionError, match=words):
         columns.projected(wanted)
+
+
+def test_times_are_asked_for_with_six_digits():
+    columns = RowColumns((), pa.struct([("t", pa.list_(pa.field("element", pa.int64())))]), is_flat=True)
+    for digits in range(10) if hasattr(types, "TimeType") else ():  # Spark 4.0 does not have it
+        wanted = ddl(t=ArrayType(types.TimeType(digits)))
+        if digits == 6:
+            assert columns.projected(wanted).target.field("t").type.value_type == pa.time64("ns")
+            continue
+        with pytest.raises(OptionError, match=rf"column t\[\] is time\({digits}\).*Write it as time\(6\)"):
+            columns.projected(wanted)
 
 
 def test_a_projection_may_leave_out_a_name_that_two_columns_have():

@@ -67,7 +67,7 @@ GOOD = [
     (pa.decimal128(5, -1), []),
     (pa.null(), ["null"]),
     (pa.duration("us"), []),
-    (pa.time64("ns"), []),
+    (pa.time64("ns"), [logical("int", "time-millis"), logical("long", "time-micros")]),
     (pa.timestamp("ms", "UTC"), []),
     (pa.map_(pa.int32(), pa.int32()), []),
     (VARIANT, []),
