@@ -326,6 +326,8 @@ def _record(step: RecordStep) -> Walker:
             if (name := names[index]) is not None:
                 error.path.append(name)
             raise
+        if step.reason:
+            raise BadAvroError(step.reason)
         return position
 
     return walk

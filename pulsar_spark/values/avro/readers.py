@@ -250,6 +250,9 @@ def _record_reader(step: steps.RecordStep) -> Reader:
             column, position = read_field(payloads, position, rows)
             if index >= 0:
                 columns[index] = column
+        if step.reason:
+            payloads.fail(rows, np.ones(count, np.bool_))
+            return pa.nulls(count, kind), position
         for index, constant in step.constants:
             columns[index] = constant.repeated(count)
         return _struct([columns[i] for i in range(kind.num_fields)], kind, count), position

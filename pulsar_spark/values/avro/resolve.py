@@ -198,13 +198,19 @@ class _Resolver:
             below = field_path(path, wanted.name)
             step = self.step(field.type, wanted.type, target[index].type, below)
             fields.append(steps.FieldStep(field.name, step, index))
-        constants = []
+        constants, reason = [], ""
         for name, index in indexes.items():
             if name not in found:
                 below = field_path(path, name)
-                constant = self._defaults.constant(by_name[name], target[index].type, below)
-                constants.append((index, constant))
-        return steps.RecordStep(target, tuple(fields), tuple(constants))
+                try:
+                    constant = self._defaults.constant(by_name[name], target[index].type, below)
+                except SchemaError as error:
+                    if not path:
+                        raise  # each value of the writer needs the default
+                    reason = error.what
+                else:
+                    constants.append((index, constant))
+        return steps.RecordStep(target, tuple(fields), tuple(constants), reason)
 
     def _from_union(
         self, writer: AvroUnion, reader: AvroType, target: pa.DataType, path: str

@@ -137,11 +137,13 @@ class RecordStep:
     Attributes:
         fields: fields in the writer's order.
         constants: index in the struct and default, for each field that the writer does not have.
+        reason: reason why the reader has no value for such a field, so that each value is bad; empty: none.
     """
 
     type: pa.DataType | None
     fields: tuple[FieldStep, ...]
     constants: tuple[tuple[int, Constant], ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,7 @@ def fixed_width(step: Step) -> int | None:
 def is_unchecked(step: Step) -> bool:
     """Whether any bytes of the step's ``fixed_width`` are a valid value."""
     if isinstance(step, RecordStep | MemberStep):
-        return all(map(is_unchecked, parts_of(step)))
+        return not getattr(step, "reason", "") and all(map(is_unchecked, parts_of(step)))
     if isinstance(step, BytesStep):
         is_plain = step.type is None or not (step.is_text or pa.types.is_decimal(step.type))
         return step.size is not None and is_plain

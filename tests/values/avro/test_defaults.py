@@ -198,6 +198,30 @@ def test_a_default_that_is_needed_is_named(where):
     assert why == f"{place}the default of field {path!r} in the topic's schema is not a value of its type"
 
 
+@for_each(("avro", "default"), BAD)
+def test_a_record_within_another_needs_a_default_only_where_there_is_one(avro, default):
+    old = {"type": "record", "name": "Item", "fields": [{"name": "k", "type": "int"}]}
+    new = {**old, "fields": [*old["fields"], {"name": "d", "type": avro, "default": default}]}
+    fields = [
+        lambda item: {"type": "array", "items": item},
+        lambda item: ["null", item.get("name") and "Item"],
+    ]
+    versions = []
+    for item in (old, new):
+        parts = [{"name": f"f{i}", "type": make(item)} for i, make in enumerate(fields)]
+        versions.append(schema_of_tree({"type": "record", "name": "Whole", "fields": parts}, SchemaType.AVRO))
+    # No item and null, one item, no item and a record.
+    payloads = [b"\x00\x00", b"\x02\x02\x00\x00", b"\x00\x02\x06"] * 10
+    older, newer = versions
+    found = read(older, newer, payloads)
+    assert found.is_bad.tolist() == [False, True, True] * 10
+    assert found.column[0].as_py() == {"f0": [], "f1": None}
+    made = formats.decoder(older, newer, formats.column_type(newer))
+    for payload, path in zip(payloads[1:3], ("f0[]", "f1"), strict=True):
+        why = f"the default of field '{path}.d' in the topic's schema is not a value of its type"
+        assert made.explain(payload, None) == f"field '{path}': {why}"
+
+
 @pytest.mark.parametrize(("avro", "default"), [("int", None), (RECORD, None), (RECORD, {"x": 4})], ids=str)
 def test_a_field_without_a_value_is_null_to_readers_and_cannot_be_written(avro, default):
     value = read_by_avro(avro, default)
