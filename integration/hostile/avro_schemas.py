@@ -12,7 +12,7 @@ import random
 import struct
 from typing import Any
 
-from pulsar_spark.values.avro.defaults import varint
+from pulsar_spark.values.avro.avro_write import varint
 
 PROMOTIONS = {
     "int": ["long", "float", "double"],

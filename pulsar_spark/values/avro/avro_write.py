@@ -19,15 +19,17 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
+    AvroField,
     AvroFixed,
     AvroMap,
     AvroPrimitive,
     AvroRecord,
     AvroUnion,
+    field_path,
     is_null,
     parse,
 )
-from pulsar_spark.values.avro.defaults import default_bytes, varint
+from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults, has_null
 from pulsar_spark.values.encode import column_values, pieces
 from pulsar_spark.values.encode.field_fit import ColumnFit, fit
 from pulsar_spark.values.encode.pieces import Cells, Piece, Write
@@ -164,10 +166,11 @@ def _members(found: ColumnFit) -> Write:
 
 def _record(found: ColumnFit, avro: AvroRecord) -> Write:
     columns = iter(found.columns)
+    defaults = Defaults(WAY_OUT)
     steps: list[tuple[Write, int] | bytes] = []
     for is_default, run in groupby(zip(avro.fields, found.parts, strict=True), lambda pair: pair[1] is None):
         if is_default:
-            steps.append(default_bytes([field for field, _ in run], found.path))
+            steps.append(b"".join(default_bytes(field, found.path, defaults) for field, _ in run))
         else:
             steps.extend((_writer(part), next(columns)) for _, part in run if part is not None)
 
@@ -182,6 +185,27 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
         return made
 
     return write
+
+
+def default_bytes(field: AvroField, path: str, defaults: Defaults) -> bytes:
+    """Returns the bytes of a field's default; a type that has no column may be null or empty."""
+    avro = field.type
+    if field.default is None and has_null(avro):
+        branches = map(is_null, avro.branches) if isinstance(avro, AvroUnion) else ()
+        return b"".join(varint(number) for number, is_mine in enumerate(branches) if is_mine)
+    if (isinstance(avro, AvroArray) and field.default == []) or (
+        isinstance(avro, AvroMap) and field.default == {}
+    ):
+        return b"\x00"
+    if isinstance(avro, AvroPrimitive) and avro.kind in ("int", "long") and isinstance(field.default, int):
+        defaults.of(field, field_path(path, field.name))
+        return varint(field.default)
+    return defaults.written(field, path, _writer, is_exact=True)
+
+
+def varint(number: int) -> bytes:
+    """Returns Avro's int or long."""
+    return bytes(pieces.joined(lambda column: [pieces.varints(column.to_numpy())], pa.array([number])).buffer)
 
 
 def _array(found: ColumnFit) -> Write:

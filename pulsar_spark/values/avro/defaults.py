@@ -1,4 +1,4 @@
-"""Defaults of fields: JSON of the schema -> checked values -> columns, or bytes of AVRO.
+"""Defaults of fields: JSON of the schema -> checked values -> columns.
 
 All readers and writers share these rules. Avro requires that the default of a union is a value of its first
 branch, but clients also write values of other branches. Readers read a missing field as null if it has no
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from json import dumps
@@ -32,12 +31,17 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecursive,
     AvroType,
     AvroUnion,
+    arrow_type,
     field_path,
     is_member_struct,
     is_null,
     shown_name,
 )
 from pulsar_spark.values.definition_json import MAX_BYTES
+from pulsar_spark.values.encode import pieces
+from pulsar_spark.values.encode.column_values import Misfit
+from pulsar_spark.values.encode.field_fit import ColumnFit, fit
+from pulsar_spark.values.encode.pieces import Write
 from pulsar_spark.values.time_units import NANOS_OF_DAY, unit_of
 
 MAX_VALUES: Final = 100_000  # maximum values in all defaults, because values without bytes take time, too
@@ -91,6 +95,7 @@ class Defaults:
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
+        self._is_exact = False
         self._left = MAX_VALUES
         self._text_left = _MAX_TEXT
         self._symbols: dict[str, frozenset[str]] = {}  # by the enum's name
@@ -131,6 +136,26 @@ class Defaults:
         except (pa.ArrowInvalid, _NoValueError):  # bytes that are not UTF-8, or a time beyond a day
             raise self.wrong(path) from None
         return Constant(column, repr(column[0]))
+
+    def written(
+        self, field: AvroField, path: str, writer: Callable[[ColumnFit], Write], *, is_exact: bool
+    ) -> bytes:
+        """Returns the bytes of a field's default, written as a column of one row; raises as :func:`of`.
+
+        Args:
+            field: field without a column.
+            path: path of the record.
+            writer: function that makes the writer of a field.
+            is_exact: True if nanoseconds that a column does not have are an error.
+        """
+        below = field_path(path, field.name)
+        self._is_exact = is_exact
+        column = self.constant(field, arrow_type(field.type), below).column
+        self._is_exact = False
+        try:
+            return bytes(pieces.joined(writer(fit(field.type, column.type)), column).buffer)
+        except Misfit:
+            raise self.wrong(below) from None
 
     def _of_field(self, field: AvroField, json: object) -> Default:
         if json is None and not has_null(field.type):
@@ -176,6 +201,8 @@ class Defaults:
         if isinstance(avro, AvroFixed) or avro.kind == "bytes":
             return self._counted(_bytes(avro, json))
         value = _primitive(avro, json)
+        if self._is_exact and isinstance(value, int):
+            _checked(value, value % unit_of(avro).divisor == 0)
         return self._counted(value) if isinstance(value, str) else value
 
     def _branch(self, avro: AvroUnion, json: object) -> Branch:
@@ -329,118 +356,3 @@ def _decimal_of(avro: AvroType, value: bytes) -> Decimal:
 
 
 WAY_OUT: Final = "Add the column to the rows"
-
-
-def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
-    """Returns the values of fields without a column, one after the other.
-
-    Args:
-        fields: fields with defaults.
-        path: path of the record, for errors.
-
-    Raises:
-        SchemaError: a default is not a value of its field's type.
-        UnsupportedError: the defaults have more than 4 MiB of text or 100,000 values.
-    """
-    defaults = Defaults(WAY_OUT)
-    made = _Maker()
-    for each in fields:
-        below = field_path(path, each.name)
-        value = defaults.of(each, below)
-        try:
-            made.add(each.type, value)
-        except _NullError:
-            raise defaults.wrong(below) from None
-    return bytes(made.data)
-
-
-def varint(number: int) -> bytes:
-    """Returns Avro's int or long: a zigzag number in groups of 7 bits, the lowest first."""
-    rest = (number << 1) ^ (number >> 63)
-    found = bytearray()
-    while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    found.append(rest)
-    return bytes(found)
-
-
-class _NullError(Exception):
-    """A null of a type that has no null."""
-
-
-class _Maker:
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self._symbols: dict[str, dict[str, int]] = {}  # indexes of symbols, by the enum's name
-
-    def add(self, avro: AvroType, value: Default) -> None:
-        """Appends one value.
-
-        Raises:
-            _NullError: the value is null, or contains a null, of a type without null.
-        """
-        if isinstance(value, Branch):
-            assert isinstance(avro, AvroUnion)
-            self.data += varint(value.number)
-            self.add(avro.branches[value.number], value.value)
-        elif isinstance(avro, AvroPrimitive | AvroFixed):
-            self.data += _leaf(avro, value)
-        elif value is None:
-            raise _NullError
-        elif isinstance(avro, AvroEnum):
-            assert isinstance(value, str)
-            self.data += varint(self._symbol(avro, value))
-        elif isinstance(avro, AvroArray):
-            assert isinstance(value, list)
-            self._count(len(value))
-            for item in value:
-                self.add(avro.items, item)
-            self.data += b"\x00"
-        else:
-            assert isinstance(value, dict)
-            self._named(avro, value)
-
-    def _symbol(self, avro: AvroEnum, value: str) -> int:
-        numbers = self._symbols.get(avro.name)
-        if numbers is None:
-            numbers = self._symbols[avro.name] = {symbol: place for place, symbol in enumerate(avro.symbols)}
-        return numbers[value]
-
-    def _count(self, items: int) -> None:
-        if items:
-            self.data += varint(items)
-
-    def _named(self, avro: AvroType, value: dict[str, Default]) -> None:
-        if isinstance(avro, AvroRecord):
-            for field in avro.fields:
-                self.add(field.type, value[field.name])
-            return
-        assert isinstance(avro, AvroMap)
-        self._count(len(value))
-        for key, item in value.items():
-            self.data += _sized(key.encode())
-            self.add(avro.values, item)
-        self.data += b"\x00"
-
-
-def _leaf(avro: AvroPrimitive | AvroFixed, value: Default) -> bytes:
-    if value is None:
-        if isinstance(avro, AvroPrimitive) and avro.kind == "null":
-            return b""
-        raise _NullError
-    if isinstance(value, bool):
-        return b"\x01" if value else b"\x00"
-    if isinstance(value, int):
-        return varint(value)
-    if isinstance(value, float):
-        assert isinstance(avro, AvroPrimitive)
-        return struct.pack("<f" if avro.kind == "float" else "<d", value)
-    if isinstance(value, str):
-        return _sized(value.encode())
-    assert isinstance(value, bytes)
-    return value if isinstance(avro, AvroFixed) else _sized(value)
-
-
-def _sized(data: bytes) -> bytes:
-    return varint(len(data)) + data

@@ -22,19 +22,15 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
-    AvroField,
     AvroFixed,
     AvroMap,
     AvroPrimitive,
     AvroRecord,
     AvroUnion,
-    arrow_type,
-    field_path,
     is_null,
 )
 from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
 from pulsar_spark.values.encode import column_values, pieces
-from pulsar_spark.values.encode.column_values import Misfit
 from pulsar_spark.values.encode.field_fit import ColumnFit, fit
 from pulsar_spark.values.encode.pieces import Piece, RowEncoder, Write
 from pulsar_spark.values.interfaces import ValueEncoder
@@ -170,7 +166,8 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
         if part is not None:
             fields.append(_Field(key, _writer(part), next(columns)))
         elif field.default is not None:
-            fields.append(_Field(key, None, -1, _default_text(field, found.path, defaults)))
+            text = defaults.written(field, found.path, lambda part: _whole(_writer(part)), is_exact=False)
+            fields.append(_Field(key, None, -1, text))
 
     def write(column: pa.StructArray) -> list[Piece]:
         parts: list[_Part] = []
@@ -201,17 +198,6 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
         return _pieces(parts)
 
     return write
-
-
-def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
-    """Returns the text of a field's default, written as a column of one row."""
-    below = field_path(path, field.name)
-    column = defaults.constant(field, arrow_type(field.type), below).column
-    try:
-        found = pieces.joined(_whole(_writer(fit(field.type, column.type))), column)
-    except Misfit:
-        raise defaults.wrong(below) from None
-    return bytes(found.buffer)
 
 
 def _members(found: ColumnFit) -> Write:

@@ -13,7 +13,8 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.avro.avro_types import AvroField, parse
-from pulsar_spark.values.avro.defaults import default_bytes, varint
+from pulsar_spark.values.avro.avro_write import default_bytes, varint
+from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
 from tests.loops import for_each
 from tests.values.random_avro import schema_of_tree
 
@@ -259,7 +260,8 @@ RECORD = {
 
 
 def made(kind, default):
-    return default_bytes([AvroField("f", parse(schema_of_tree(kind)), (), True, default)], "r")
+    field = AvroField("f", parse(schema_of_tree(kind)), (), True, default)
+    return default_bytes(field, "r", Defaults(WAY_OUT))
 
 
 def by_fastavro(kind, value):
@@ -313,8 +315,25 @@ def test_a_default_that_grows():
     with pytest.raises(UnsupportedError, match=r"defaults up to field 'r.f' .* are too large"):
         made({"type": "array", "items": large}, [{}] * 100)
     some = [AvroField(f"f{i}", parse(schema_of_tree("string")), (), True, "x" * 50_000) for i in range(100)]
+    defaults = Defaults(WAY_OUT)
     with pytest.raises(UnsupportedError, match=r"up to field 'f83' .* are too large"):
-        default_bytes(some, "")
+        [default_bytes(field, "", defaults) for field in some]
+
+
+@for_each("default", [None, []])
+def test_a_default_of_a_type_without_a_column(default):
+    children = {"type": "array", "items": "Node"}
+    kind = ["null", children] if default is None else children
+    field = {"name": "f", "type": kind, "default": default}
+    whole = parse(schema_of_tree({"type": "record", "name": "Node", "fields": [field]}))
+    assert default_bytes(whole.fields[0], "", Defaults(WAY_OUT)) == b"\x00"
+
+
+def test_a_default_with_nanoseconds_that_no_column_has_is_not_written():
+    kind = {"type": "array", "items": {"type": "long", "logicalType": "timestamp-nanos"}}
+    assert made(kind, [5_000]) == by_fastavro({"type": "array", "items": "long"}, [5_000])
+    with pytest.raises(SchemaError, match=r"default of field 'r\.f'"):
+        made(kind, [5_001])
 
 
 def test_a_default_that_has_many_values_and_no_bytes():
