@@ -118,7 +118,9 @@ def counted_json(
     for name, fields in found.items():
         for defined in _message_named(name, file).field:
             own = reader.fields[f"{name[1:]}.{defined.name}"]
-            width = _JSON_ITEM + len(own.name.encode()) + _added_text(own.reader)
+            assert isinstance(own, RepeatedReader | MapReader | SingularReader)
+            text = _added_text(own.entry if isinstance(own, MapReader) else own.reader)
+            width = _JSON_ITEM + len(own.name.encode()) + text
             packed = None if defined.type in _NOT_PACKED else _PACKED_SIZES.get(defined.type, 0)
             inner: CountedFields = {}
             if defined.type_name in found:

@@ -45,7 +45,7 @@ from pulsar_spark.values.protobuf.readers import (
     TimeReader,
     TypeReader,
 )
-from pulsar_spark.values.protobuf.recursive import JsonField, JsonReader
+from pulsar_spark.values.protobuf.recursive import JsonReader
 from pulsar_spark.values.type_names import type_name
 
 _F = FieldDescriptorProto
@@ -63,14 +63,16 @@ class _Place(NamedTuple):
     Attributes:
         path: names of the fields, joined by points.
         above: full names of the messages around the place.
+        is_json: True if the fields are part of JSON.
     """
 
     path: str
     above: tuple[str, ...]
+    is_json: bool = False
 
-    def of(self, name: str) -> str:
-        """Returns the path of a field at this place."""
-        return f"{self.path}.{name}" if self.path else name
+    def of(self, name: str) -> _Place:
+        """Returns a field's place within this place."""
+        return self._replace(path=f"{self.path}.{name}" if self.path else name)
 
 
 @dataclass(slots=True)
@@ -137,7 +139,7 @@ class ProtobufPlan:
                 advice=f"Leave the field out with .schema(...), or: {WAY_OUT}",
             )
         fields = fields_of(message, place.path)
-        inside = _Place(place.path, (*place.above, message.name))
+        inside = place._replace(above=(*place.above, message.name))
         readers, columns = [], []
         for name, wanted in _asked_for(fields, target, place):
             try:
@@ -161,11 +163,14 @@ class ProtobufPlan:
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
         """Plans a field of a message; None: the field has no column."""
-        path = place.of(defined.name)
+        inside = place.of(defined.name)
+        path = inside.path
         self.fields += 1
         if self.fields > _MAX_FIELDS:
-            raise _too_many(path)
-        inside = _Place(path, place.above)
+            raise UnsupportedError(
+                f"the topic's schema has more than {_MAX_FIELDS} fields, counted up to field {path}",
+                advice=WAY_OUT,
+            )
         attribute = f"f{defined.number}"
         is_repeated = defined.label == _REPEATED
         kind = self.definition.type_of(message, defined)
@@ -187,7 +192,8 @@ class ProtobufPlan:
         if defined.HasField("oneof_index"):
             _join_oneof(own, defined.oneof_index)
         presence = Presence.EXPLICIT if has_presence(message, defined, kind) else Presence.NOT_ZERO
-        default = default_of(message, defined, SCALARS.get(kind), reader.type, path)
+        natural = None if place.is_json else SCALARS.get(kind)  # JSON leaves absent fields out
+        default = default_of(message, defined, natural, reader.type, path)
         must_be = is_required(message, defined)
         single = SingularReader(defined.name, attribute, reader, presence, default, must_be)
         return single, reader.type
@@ -204,7 +210,7 @@ class ProtobufPlan:
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
-            if message.name in place.above and target in (None, pa.string()):
+            if place.is_json or (message.name in place.above and target in (None, pa.string())):
                 return self._json(message, defined, kind, own, place)
             inner = self._message()
             _add(own, defined.number, kind, label, f".{inner.name}")
@@ -242,16 +248,19 @@ class ProtobufPlan:
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
         """Plans a map; None: the map's values have no column."""
-        fields, key_kind, value_kind = self._entry(entry, place)
+        fields = fields_of(entry, place.path)
+        if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
+            raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
+        key_kind, value_kind = (self.definition.type_of(entry, fields[name]) for name in ("key", "value"))
+        if key_kind not in _KEYS:
+            raise malformed(f"field {place.path} is a map with an invalid type of keys")
         if target is not None and not pa.types.is_map(target):
             raise _other_type(place.path, "a map", target)
         wanted = (None, None) if target is None else (target.key_type, target.item_type)
         inner = self._message()
         _add(own, defined.number, _F.TYPE_MESSAGE, _REPEATED, f".{inner.name}")
-        key = self._value(fields["key"], key_kind, inner, wanted[0], _Place(place.of("key"), place.above))
-        value = self._value(
-            fields["value"], value_kind, inner, wanted[1], _Place(place.of("value"), place.above)
-        )
+        key = self._value(fields["key"], key_kind, inner, wanted[0], place.of("key"))
+        value = self._value(fields["value"], value_kind, inner, wanted[1], place.of("value"))
         if key is None or value is None:
             return None
         column = pa.map_(key.type, pa.field("value", value.type)) if target is None else target
@@ -261,18 +270,11 @@ class ProtobufPlan:
             SingularReader("key", f"f{fields['key'].number}", key, Presence.ALWAYS, no_text),
             SingularReader("value", f"f{fields['value'].number}", value, Presence.ALWAYS),
         ]
+        if place.is_json:
+            self.json_messages[f".{inner.name}"] = inner
+            self.json.fields |= {f"{inner.name}.{part.attribute}": part for part in parts}
         entries = StructReader(pa.struct([column.key_field, column.item_field]), parts)
         return MapReader(defined.name, f"f{defined.number}", parts[0].attribute, entries, column), column
-
-    def _entry(self, entry: DefinedMessage, place: _Place) -> tuple[dict[str, _F], int, int]:
-        """Returns the fields of a map's entries, and the types of key and value."""
-        fields = fields_of(entry, place.path)
-        if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
-            raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
-        key_kind, value_kind = (self.definition.type_of(entry, fields[name]) for name in ("key", "value"))
-        if key_kind not in _KEYS:
-            raise malformed(f"field {place.path} is a map with an invalid type of keys")
-        return fields, key_kind, value_kind
 
     def _json(
         self, message: DefinedMessage, defined: _F, kind: int, own: DescriptorProto, place: _Place
@@ -287,34 +289,11 @@ class ProtobufPlan:
         return self.json
 
     def _plan_json(self, message: DefinedMessage, own: DescriptorProto, place: _Place) -> None:
-        self.fields += len(message.proto.field)
-        if self.fields > _MAX_FIELDS:
-            raise _too_many(place.path)
-        for name, each in fields_of(message, place.path).items():
-            kind, inside = self.definition.type_of(message, each), _Place(place.of(name), place.above)
-            is_repeated, entries = each.label == _REPEATED, None
-            reader = self._json_value(each, kind, own, inside)
-            inner = self.definition.message_of(each, inside.path) if kind in MESSAGES else None
-            if inner is not None and inner.proto.options.map_entry:
-                fields, *kinds = self._entry(inner, inside)
-                scratch = DescriptorProto()
-                key, reader = (
-                    self._json_value(part, kind, scratch, inside)
-                    for part, kind in zip((fields["key"], fields["value"]), kinds, strict=True)
-                )
-                entries = f"f{fields['key'].number}", f"f{fields['value'].number}", key
-            is_null = not (is_repeated or has_presence(message, each, kind))
-            full_name = f"{own.name}.f{each.number}"
-            self.json.fields[full_name] = JsonField(name, reader, is_repeated, is_null, entries)
-            if each.HasField("oneof_index"):
-                _join_oneof(own, each.oneof_index)
-
-    def _json_value(self, defined: _F, kind: int, own: DescriptorProto, place: _Place) -> TypeReader:
-        if kind in MESSAGES:
-            return self._json(self.definition.message_of(defined, place.path), defined, kind, own, place)
-        reader = self._value(defined, kind, own, None, place)
-        assert reader is not None
-        return reader
+        inside = place._replace(is_json=True)
+        for each in fields_of(message, place.path).values():
+            planned = self._field(message, each, own, None, inside)
+            assert planned is not None
+            self.json.fields[f"{own.name}.f{each.number}"] = planned[0]
 
     def _time(
         self, message: DefinedMessage, inner: DescriptorProto, target: pa.DataType | None, place: _Place
@@ -349,7 +328,7 @@ def _asked_for(
     for number, name in enumerate(names):
         if name not in fields or name in names[:number]:
             raise SchemaError(
-                f"the topic's schema has no field {place.of(name)}, or the field is requested twice",
+                f"the topic's schema has no field {place.of(name).path}, or the field is requested twice",
                 advice="Request only fields that the schema has",
             )
     return [(column.name, column.type) for column in target]
@@ -370,12 +349,6 @@ def _join_oneof(message: DescriptorProto, index: int) -> None:
         message.oneof_decl.add(name=name)
         names.append(name)
     message.field[-1].oneof_index = names.index(name)
-
-
-def _too_many(path: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"the topic's schema has more than {_MAX_FIELDS} fields, counted up to field {path}", advice=WAY_OUT
-    )
 
 
 def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:

@@ -10,37 +10,30 @@ import json
 from base64 import b64encode
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.values.protobuf.readers import EnumReader, NumberReader, ReadColumn, TextReader, TypeReader
-
-
-class JsonField(NamedTuple):
-    """A field of a message that is read as JSON.
-
-    Attributes:
-        name: name of the field.
-        reader: reader of a value; JsonReader for messages.
-        is_repeated: True if the field has items.
-        is_null_if_zero: True if zero and empty values are left out.
-        entries: attributes of key and value, and the reader of keys, if the field is a map.
-    """
-
-    name: str
-    reader: TypeReader
-    is_repeated: bool
-    is_null_if_zero: bool
-    entries: tuple[str, str, TypeReader] | None = None
+from pulsar_spark.values.protobuf.readers import (
+    EnumReader,
+    FieldReader,
+    MapReader,
+    NumberReader,
+    Presence,
+    ReadColumn,
+    RepeatedReader,
+    SingularReader,
+    TextReader,
+    TypeReader,
+)
 
 
 @dataclass(slots=True)
 class JsonReader:
     """Reads messages as JSON; ``fields``: their fields by full name in the plan's file, as in ``M0.f1``."""
 
-    fields: dict[str, JsonField] = field(default_factory=dict)
+    fields: dict[str, FieldReader] = field(default_factory=dict)
     type: ClassVar = pa.string()
 
     def read(self, values: list[Any]) -> ReadColumn:
@@ -77,16 +70,23 @@ class JsonReader:
         found: dict[str, object] = {}
         for descriptor, value in message.ListFields():
             own = self.fields.get(descriptor.full_name)  # None: added by ``plan.parser``
-            if own is None or (own.is_null_if_zero and not value and str(value) != "-0.0"):
-                continue
-            if own.entries is not None:
-                key, item, keys = own.entries
+            if isinstance(own, MapReader):
+                key, item = map(_single, own.entry.fields)
                 found[own.name] = {
-                    self._plain(keys, getattr(entry, key)): self._plain(own.reader, getattr(entry, item))
+                    self._plain(key.reader, getattr(entry, key.attribute)): self._plain(
+                        item.reader, getattr(entry, item.attribute)
+                    )
                     for entry in value
                 }
-            elif own.is_repeated:
-                found[own.name] = [self._plain(own.reader, item) for item in value]
-            else:
-                found[own.name] = self._plain(own.reader, value)
+            elif isinstance(own, RepeatedReader):
+                found[own.name] = [self._plain(own.reader, each) for each in value]
+            elif own is not None:
+                single = _single(own)
+                if single.presence is Presence.EXPLICIT or value or str(value) == "-0.0":
+                    found[own.name] = self._plain(single.reader, value)
         return found
+
+
+def _single(own: FieldReader) -> SingularReader:
+    assert isinstance(own, SingularReader)
+    return own
