@@ -131,12 +131,7 @@ def _malformed(why: str) -> SchemaError:
 
 
 def column_type(schema: Schema, part: PartType) -> pa.DataType:
-    """Returns the type of a column of the schema's values; ``part`` returns the type of a part.
-
-    Raises:
-        SchemaError: the schema or a part is malformed.
-        UnsupportedError: a part, or a field that is named, has no type in Spark.
-    """
+    """Returns the type of a column; ``part`` returns the type of a part. See ``formats.column_type``."""
     fields = []
     for name, own in zip(_PARTS, parts_of(schema)[:2], strict=True):
         with _named(name):
@@ -145,12 +140,7 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
-    """Makes the decoder, which does not decode a part that the target lacks.
-
-    Raises:
-        SchemaError: the versions do not resolve, or the target is not a struct of the parts.
-        UnsupportedError: as :func:`column_type`.
-    """
+    """Makes the decoder, which does not decode a part that the target lacks; see ``formats.decoder``."""
     written, wanted = parts_of(writer), parts_of(reader)
     decoders = {}
     for name, kind in _fields(target, "cannot be read as").items():
@@ -160,12 +150,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecod
 
 
 def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEncoder:
-    """Makes the encoder of rows of ``struct<key, value>``.
-
-    Raises:
-        SchemaError: rows of that type do not fit the schema.
-        UnsupportedError: values of a part are not written.
-    """
+    """Makes the encoder of rows of ``struct<key, value>``; see ``formats.encoder``."""
     parts = parts_of(schema)
     fields = _fields(source, "cannot be written from")
     encoders = []

@@ -96,22 +96,13 @@ def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Returns the type of a column of the schema's values.
-
-    Raises:
-        UnsupportedError: the values are text in an unknown charset.
-    """
+    """Returns the type of a column; raises UnsupportedError for text in an unknown charset."""
     charset_of(schema)
     return _BYTES.get(schema.type) or _FIXED[schema.type].column
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder; ``writer`` and ``reader`` are of the same kind.
-
-    Raises:
-        SchemaError: the schema's values cannot be read as ``target``.
-        UnsupportedError: as :func:`column_type`.
-    """
+    """Makes the decoder; ``writer`` and ``reader`` are of the same kind. See ``formats.decoder``."""
     charset = charset_of(writer)
     if not (is_promotable(column_type(reader), target) or _is_clock(reader, target)):
         raise SchemaError(
@@ -129,11 +120,7 @@ def _is_clock(schema: Schema, column: pa.DataType) -> bool:
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of a column of the given type; timestamps may be of any zone.
-
-    Raises:
-        SchemaError: the column's values cannot be written by the schema.
-    """
+    """Makes the encoder of a column; timestamps may be of any zone. See ``formats.encoder``."""
     column = column_type(schema)
     if schema.type is SchemaType.TIME:
         raise SchemaError(

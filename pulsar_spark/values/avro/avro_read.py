@@ -43,21 +43,11 @@ _MAX_BYTES = 8 << 20
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder of values of one schema version as values of another.
+    """Makes the decoder of values of one schema version as values of another; see ``formats.decoder``.
 
     Avro's rules of schema resolution apply, with two differences: a field that the writer lacks and that has
     no default is null, and names of records need not be equal. A value is bad if bytes remain after it, or if
     its arrays have more items without bytes than it has bytes.
-
-    Args:
-        writer: version that the values were written with.
-        reader: version that the values are read as.
-        target: ``column_type(reader)``, or a struct with some of its fields, at any depth, or a type that its
-            type promotes to.
-
-    Raises:
-        SchemaError: a schema is not valid Avro, the versions do not resolve, or the target does not fit.
-        UnsupportedError: a schema is recursive or too large.
     """
     wanted = avro_types.parse(reader)
     step = resolve(wanted if writer == reader else avro_types.parse(writer), wanted, target)

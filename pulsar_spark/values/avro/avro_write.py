@@ -39,14 +39,10 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of rows of the type ``source`` as values of a schema of kind AVRO.
+    """Makes the encoder of rows, see ``formats.encoder``; the text of a SchemaError lists all misfits.
 
     A field without a column has its default. A timestamp fits a field of milliseconds if it is a whole number
     of milliseconds. An integer fits a floating point field if the integer loses no digits.
-
-    Raises:
-        SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
-        UnsupportedError: the schema is recursive or too large, or its values begin with other bytes.
     """
     offset = schema.properties.get(_READ_OFFSET, "0")
     if offset != "0":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from pulsar_spark.values.avro.steps import (
     FloatStep,
     IntegerStep,
     ListStep,
+    MemberStep,
     NullStep,
     RecordStep,
     RecursiveStep,
@@ -95,27 +96,7 @@ Walker: TypeAlias = Callable[[AvroValue, int], int]
 
 def walker(step: Step) -> Walker:
     """Makes the function that checks a value of a step and returns the position after it."""
-    if isinstance(step, NullStep):
-        return lambda _, position: position
-    if isinstance(step, BooleanStep):
-        return _boolean(step)
-    if isinstance(step, IntegerStep):
-        return _integer(step)
-    if isinstance(step, FloatStep):
-        return _fixed(step.size)
-    if isinstance(step, BytesStep):
-        return _bytes(step)
-    if isinstance(step, EnumStep):
-        return _enum(step)
-    if isinstance(step, ListStep):
-        return _items(step)
-    if isinstance(step, RecordStep):
-        return _record(step)
-    if isinstance(step, UnionStep):
-        return _union(step)
-    if isinstance(step, RecursiveStep):
-        return _recursive(step)
-    return walker(step.inner)
+    return _WALKERS[type(step)](step)
 
 
 def _read_varint(value: AvroValue, position: int) -> tuple[int, int]:
@@ -348,4 +329,17 @@ def _union(step: UnionStep) -> Walker:
     return walk
 
 
+_WALKERS: Final[dict[type[Step], Callable[[Any], Walker]]] = {
+    NullStep: lambda _: lambda _, position: position,
+    BooleanStep: _boolean,
+    IntegerStep: _integer,
+    FloatStep: lambda step: _fixed(step.size),
+    BytesStep: _bytes,
+    EnumStep: _enum,
+    ListStep: _items,
+    RecordStep: _record,
+    UnionStep: _union,
+    RecursiveStep: _recursive,
+    MemberStep: lambda step: walker(step.inner),
+}
 _TEXT = walker(skip(AvroPrimitive("string")))

@@ -7,7 +7,7 @@ values. The array is None if the values are not wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -186,28 +186,7 @@ Places: TypeAlias = "npt.NDArray[np.int32]"
 
 def reader(step: steps.Step) -> Reader:
     """Makes the reader of a step."""
-    if step.type is None:
-        return _unwanted_reader(step)
-    if isinstance(step, steps.NullStep):
-        return _null_reader(step)
-    if isinstance(step, steps.BooleanStep):
-        return _boolean_reader(step)
-    if isinstance(step, steps.IntegerStep):
-        return _integer_reader(step)
-    if isinstance(step, steps.FloatStep):
-        return _float_reader(step)
-    if isinstance(step, steps.BytesStep):
-        return _bytes_reader(step)
-    if isinstance(step, steps.EnumStep):
-        return _enum_reader(step)
-    if isinstance(step, steps.ListStep):
-        return _list_reader(step)
-    if isinstance(step, steps.RecordStep):
-        return _record_reader(step)
-    if isinstance(step, steps.UnionStep):
-        return _union_reader(step)
-    assert isinstance(step, steps.MemberStep)
-    return _member_reader(step)
+    return _unwanted_reader(step) if step.type is None else _READERS[type(step)](step)
 
 
 def _unwanted_reader(step: steps.Step) -> Reader:
@@ -330,3 +309,17 @@ def _struct(columns: list[pa.Array], kind: pa.StructType, count: int) -> pa.Stru
     if not columns:
         return pa.Array.from_buffers(kind, count, [None])
     return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+_READERS: Final[dict[type[steps.Step], Callable[[Any], Reader]]] = {
+    steps.NullStep: _null_reader,
+    steps.BooleanStep: _boolean_reader,
+    steps.IntegerStep: _integer_reader,
+    steps.FloatStep: _float_reader,
+    steps.BytesStep: _bytes_reader,
+    steps.EnumStep: _enum_reader,
+    steps.ListStep: _list_reader,
+    steps.RecordStep: _record_reader,
+    steps.UnionStep: _union_reader,
+    steps.MemberStep: _member_reader,
+}

@@ -67,13 +67,7 @@ class _TargetError(SchemaError):
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
-    """Makes the tree of steps that decodes values of the writer's type.
-
-    Args:
-        writer: type of the payloads.
-        reader: type that the payloads are read as.
-        target: type of the column: the reader's column type, a struct with some of its fields, at any depth,
-            or a type that the column type promotes to.
+    """Makes the tree of steps that decodes values of the writer's type; see ``formats.decoder``.
 
     Raises:
         SchemaError: no value of the writer's type can be read as the reader's type, or the target does not

@@ -47,29 +47,15 @@ _MAX_ROWS: Final = 2000  # the objects of more rows would not fit into the proce
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Returns the Arrow type of a column of the schema's values.
-
-    Raises:
-        SchemaError: the definition is malformed.
-        UnsupportedError: a field, which is named, has no type in Spark.
-    """
+    """Returns the Arrow type of a column; raises as ``formats.column_type``."""
     return arrow_type(parse(schema))
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder of values of one version of a schema.
+    """Makes the decoder of values of one version of a schema; see ``formats.decoder``.
 
     Fields match by their names. Versions resolve unless they have times of different kinds. A value that does
     not fit is bad.
-
-    Args:
-        writer: version that the values were written with.
-        reader: version that the values are read as; older or newer.
-        target: ``column_type(reader)``, a projection of it, or a type that it promotes to.
-
-    Raises:
-        SchemaError: the target does not fit, a definition is malformed, or the versions do not resolve.
-        UnsupportedError: as :func:`column_type`.
     """
     return _of_tree(make_tree(writer, reader, target))
 

@@ -45,14 +45,7 @@ _QUOTE: Final = b'"'
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of rows of the type ``source`` as values of a schema of kind JSON.
-
-    A field without a column has its default.
-
-    Raises:
-        SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
-        UnsupportedError: the schema or its defaults are too large.
-    """
+    """Makes the encoder of rows; see ``avro_write.encoder``."""
     return RowEncoder(_whole(_writer(fit(parse(schema), source))))
 
 

@@ -260,17 +260,7 @@ _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
 def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
-    """Makes the tree of a column.
-
-    Args:
-        writer: version that payloads were written with.
-        reader: version that payloads are read as.
-        target: the reader's Arrow type, or a projection of it.
-
-    Raises:
-        SchemaError: the target is no projection, or the versions have different kinds of time.
-        UnsupportedError: as ``avro_types.parse``; or defaults are too large.
-    """
+    """Makes the tree of a column; arguments and errors as for ``formats.decoder``."""
     is_connect = is_of_connect(writer)
     is_base64 = is_connect or is_of_java(writer)  # Java's bytes are always base64
     written = parse(writer) if writer != reader else None

@@ -68,12 +68,7 @@ _MAX_JOINED = 4096  # maximum average bytes of payloads that are parsed in one c
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Returns the type of a column of the schema's values.
-
-    Raises:
-        SchemaError: the schema is malformed.
-        UnsupportedError: the schema has too many fields.
-    """
+    """Returns the type of a column; raises as ``formats.column_type``."""
     return ProtobufPlan(parse(schema), skips=True).root(None).type
 
 
@@ -83,13 +78,7 @@ def check_columns(schema: Schema) -> None:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder by the reader's descriptors.
-
-    Raises:
-        SchemaError: a schema is malformed, the messages have different names, a field cannot be read as
-            another type, or the target does not fit.
-        UnsupportedError: as :func:`column_type`, for the fields of the target.
-    """
+    """Makes the decoder by the reader's descriptors; see ``formats.decoder``."""
     definition, written = parse(reader), parse(writer)
     if written.root != definition.root:
         raise SchemaError(
