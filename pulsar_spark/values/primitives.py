@@ -342,18 +342,6 @@ def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbe
     return micros, ~is_near | has_wrapped
 
 
-def _write_bool(column: pa.Array) -> Numbers:
-    return integers(column.cast(pa.int8()))
-
-
-def _read_bool(stored: Numbers) -> _Values:
-    return _Values(stored == 1, stored > 1)
-
-
-def _read_millis(stored: Numbers) -> _Values:
-    return _Values(*to_micros(stored.astype(np.int64), 1000, 0))
-
-
 def _read_instant(stored: Numbers) -> _Values:
     # As in Java, nanoseconds outside of 0 to 999,999,999 are accepted.
     return _Values(
@@ -407,9 +395,17 @@ _BYTES = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
 _TIME_LIMITS = "a time that does not fit into 64 bits of microseconds"
 _DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
 _DATE_LIMITS = "a day that does not fit into 32 bits"
-_MILLIS = _Fixed(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path=""), _read_millis, _TIME_LIMITS)
+_MILLIS = _Fixed(
+    *(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path="")),
+    lambda stored: _Values(*to_micros(stored.astype(np.int64), 1000, 0)),
+    _TIME_LIMITS,
+)
 _FIXED = {
-    SchemaType.BOOL: _Fixed(pa.bool_(), np.dtype("u1"), np.uint8, _write_bool, _read_bool, "it is 0 or 1"),
+    SchemaType.BOOL: _Fixed(
+        *(pa.bool_(), np.dtype("u1"), np.uint8, lambda column: integers(column.cast(pa.int8()))),
+        lambda stored: _Values(stored == 1, stored > 1),
+        "it is 0 or 1",
+    ),
     SchemaType.INT8: _Fixed(pa.int8(), np.dtype("i1"), np.int8, integers),
     SchemaType.INT16: _Fixed(pa.int16(), np.dtype(">i2"), np.int16, integers),
     SchemaType.INT32: _Fixed(pa.int32(), np.dtype(">i4"), np.int32, integers),

@@ -334,13 +334,9 @@ def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
     branch = avro.branches[value.number]
     if is_null(branch) or not is_member_struct(avro):
         return _item(branch, value.value, target)
-    name = f"member{_member_number(avro, value.number)}"
+    name = f"member{value.number - sum(map(is_null, avro.branches[: value.number]))}"
     index = target.get_field_index(name)
     return {name: _item(branch, value.value, target[index].type)} if index >= 0 else {}
-
-
-def _member_number(avro: AvroUnion, branch: int) -> int:
-    return branch - sum(is_null(each) for each in avro.branches[:branch])
 
 
 def has_null(avro: AvroType) -> bool:

@@ -75,12 +75,8 @@ def _fixed(width: int) -> FindEnds:
 def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
     first = payloads.bytes[position]
     after: Ints = position + ((first >> 1) + 1)
-    _mend(payloads, rows, position, after, first & _ODD_LENGTH, _long_bytes)
+    _mend(payloads, rows, position, after, first & _ODD_LENGTH, lambda *some: read_spans(*some)[1])
     return after
-
-
-def _long_bytes(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-    return read_spans(payloads, position, rows)[1]
 
 
 def _mend(

@@ -26,6 +26,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecord,
     AvroType,
     AvroUnion,
+    arrow_type,
     branch_name,
     field_path,
     is_member_struct,
@@ -60,16 +61,6 @@ _FIT: Final = {
     "double": _LONGS | {"float", "double"},
     "bytes": _TEXTS,
     "string": _TEXTS,
-}
-# Spark's names of the types that fit a union's branch best, by the branch's kind.
-_EXACT: Final = {
-    "boolean": frozenset(("boolean",)),
-    "int": _INTS,
-    "long": frozenset(("bigint",)),
-    "float": frozenset(("float",)),
-    "double": frozenset(("double",)),
-    "bytes": frozenset(("binary",)),
-    "string": frozenset(("string",)),
 }
 
 
@@ -256,7 +247,7 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
 def _is_exact(avro: AvroType, name: str) -> bool:
     """Whether no other branch of a union fits a column better."""
     if isinstance(avro, AvroPrimitive) and not avro.logical:
-        return name in _EXACT[avro.kind]
+        return name == type_name(arrow_type(avro)) or (avro.kind == "int" and name in _INTS)
     return not isinstance(avro, AvroEnum | AvroFixed)
 
 

@@ -97,7 +97,7 @@ def decimals(column: pa.Decimal128Array) -> Cells:
     """
     data = _big_endian(column)
     high, low = (data[:, part].copy().view(">u8")[:, 0].astype(np.uint64) for part in np.s_[:8, 8:])
-    sign = np.where(high >> np.uint64(63), np.uint64(_all_ones()), np.uint64(0))
+    sign = np.where(high >> np.uint64(63), np.uint64(2**64 - 1), np.uint64(0))
     high, low = high ^ sign, low ^ sign
     sizes = np.where(high > 0, 9 + _bytes_of(high), 1 + _bytes_of(low))
     width = int(sizes.max(initial=1))
@@ -214,10 +214,6 @@ def _wide_varints(groups: _Words, flags: _Words, high: _Words) -> Cells:
 def _bytes(words: _Words) -> npt.NDArray[np.uint8]:
     found: npt.NDArray[np.uint8] = words.astype(_WORD, copy=False).view(np.uint8).reshape(len(words), 8)
     return found
-
-
-def _all_ones() -> int:
-    return 2**64 - 1
 
 
 def _bytes_of(words: _Words) -> Ints:

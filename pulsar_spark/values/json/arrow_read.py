@@ -116,7 +116,8 @@ class ArrowReader:
         try:
             column = self._column(some)
         except (pa.ArrowInvalid, LeftError):
-            parts = [part for part in _cut(rows) if len(part) >= self._fewest_of_part]
+            cut = np.array_split(rows, min(len(rows), _PARTS)) if len(rows) > 1 else []
+            parts = [part for part in cut if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
         if self._form.has_unknown and isinstance(self._tree, JsonRecord):
             is_left = may_be_misnamed(self._tree, some, column)
@@ -155,10 +156,6 @@ class ArrowReader:
                 form = self._form = form.learned(str(error), self._has_times)
                 if form in tried:
                     raise
-
-
-def _cut(rows: Ints) -> list[Ints]:
-    return np.array_split(rows, min(len(rows), _PARTS)) if len(rows) > 1 else []
 
 
 def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:

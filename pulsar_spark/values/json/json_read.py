@@ -40,6 +40,7 @@ from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, largest_unchecked, rows_to_check
 
 _SAMPLE: Final = 256
+# Commas, colons and opening brackets, in strings too.
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
 # Maximum bytes of a call, because Python's objects use up to forty bytes for each byte.
 _MAX_BYTES: Final = 1 << 20
@@ -103,7 +104,8 @@ class _JsonDecoder:
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
         if work.is_limited:  # ordinary values have at most one token in two bytes
-            dense = np.maximum(_count_tokens(values) - np.diff(offsets_of(values)) / 2, 0.0)
+            tokens = count_bytes(values, _IS_TOKEN)
+            dense = np.maximum(tokens - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))
         done: list[tuple[pa.Array, Ints]] = []
         is_left = np.ones(len(values), np.bool_)
@@ -161,8 +163,3 @@ class _MostRows:
             if not self._holds:
                 break
         return done
-
-
-def _count_tokens(payloads: pa.BinaryArray) -> Ints:
-    """Returns the number of commas, colons and opening brackets in each payload, in strings too, int64[n]."""
-    return count_bytes(payloads, _IS_TOKEN)

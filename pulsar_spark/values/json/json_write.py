@@ -155,7 +155,7 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
     defaults = Defaults(WAY_OUT)
     fields: list[_Field] = []
     for field, part in zip(avro.fields, found.parts, strict=True):
-        key = _key_text(field.name)
+        key = json.dumps(field.name, ensure_ascii=False).encode() + b":"
         if part is not None:
             fields.append(_Field(key, _writer(part), next(columns)))
         elif field.default is not None:
@@ -311,7 +311,3 @@ def _pieces(parts: Sequence[_Part]) -> list[Piece]:
 
 def _text(text: bytes) -> EncodedField:
     return EncodedField(pa.scalar(text, pa.binary()), len(text))
-
-
-def _key_text(name: str) -> bytes:
-    return json.dumps(name, ensure_ascii=False).encode() + b":"

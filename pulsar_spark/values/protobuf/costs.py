@@ -221,7 +221,10 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                     at += size
                 elif field.packed is not None:
                     if size:
-                        packed = _packed(payload[at : at + size], field.packed)
+                        items = payload[at : at + size]
+                        packed = (
+                            size // field.packed if field.packed else len(items.translate(None, _NOT_LAST))
+                        )
                         left -= field.width * packed + _HEADER
                         work -= packed * (MESSAGE_WORK if field.has_messages else _PACKED_WORK)
                         at += size
@@ -270,10 +273,6 @@ def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
         for tag in (number << 3 | _BYTES, number << 3 | _START) if field.has_messages else ():
             begins[tag if tag < 0x80 else tag & 0x7F | 0x80] = True
     return count_bytes(values, begins)
-
-
-def _packed(items: bytes, size: int) -> int:
-    return len(items) // size if size else len(items.translate(None, _NOT_LAST))
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
