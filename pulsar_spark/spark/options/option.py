@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from pulsar_spark.errors import OptionError
+
 T = TypeVar("T")
 
 
@@ -103,3 +105,9 @@ class Values:
     def __getitem__(self, option: Option[T]) -> T:
         value: T = self.by_name[option.name]
         return value
+
+    def refuse(self, options: Iterable[Option[Any]], why: str, advice: str) -> None:
+        """Raises OptionError for the first of some options without effect that the user set."""
+        for option in options:
+            if option in self.given:
+                raise OptionError(f"option {option.name} has no effect {why}", advice=advice)

@@ -27,8 +27,8 @@ from pulsar_spark.spark.options.values import (
     VALUE_FORMAT,
     VALUE_SCHEMA,
     GivenType,
+    refuse_with_raw,
 )
-from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.rows.write_values import SinkValues
 
 
@@ -181,8 +181,7 @@ def sink_options(values: Values) -> SinkOptions:
     """
     client = client_options(values)
     _check_schema(values)
-    _check_transactions(values)
-    _check_duplicates(values)
+    _check_delivery(values)
     is_transactional = values[_DELIVERY] is Delivery.TRANSACTIONAL
     return SinkOptions(
         client=client,
@@ -228,37 +227,21 @@ _TYPED_ONLY = (
 
 
 def _check_schema(values: Values) -> None:
-    if values[VALUE_FORMAT] is ValueFormat.RAW:
-        for option in _TYPED_ONLY:
-            if option in values.given:
-                raise OptionError(
-                    f"option {option.name} has no effect with valueFormat=raw, which has no schema",
-                    advice="Set valueFormat to columns, or leave it out",
-                )
+    refuse_with_raw(values, _TYPED_ONLY)
     if values[SCHEMA_TYPE] is GivenType.PROTOBUF:
         raise OptionError(
             "option schemaType is protobuf, but the sink does not write Protobuf: columns have no numbers",
             advice="Serialize messages in a UDF, and set valueFormat=raw",
         )
-    if _KEY_VALUE_ENCODING in values.given and _KEY_COLUMNS not in values.given:
-        raise OptionError(
-            f"option {_KEY_VALUE_ENCODING.name} has no effect without {_KEY_COLUMNS.name}",
-            advice="Name the columns of the key, or leave it out",
-        )
+    if _KEY_COLUMNS not in values.given:
+        advice = "Name the columns of the key, or leave it out"
+        values.refuse([_KEY_VALUE_ENCODING], f"without {_KEY_COLUMNS.name}", advice)
 
 
-def _check_transactions(values: Values) -> None:
-    for option in (_TRANSACTION_TIMEOUT, _TRANSACTION_LOG_KEY):
-        if values[_DELIVERY] is not Delivery.TRANSACTIONAL and option in values.given:
-            raise OptionError(
-                f"option {option.name} has no effect without delivery=transactional",
-                advice="Set delivery=transactional, or leave it out",
-            )
-
-
-def _check_duplicates(values: Values) -> None:
+def _check_delivery(values: Values) -> None:
+    if values[_DELIVERY] is not Delivery.TRANSACTIONAL:
+        advice = "Set delivery=transactional, or leave it out"
+        values.refuse([_TRANSACTION_TIMEOUT, _TRANSACTION_LOG_KEY], "without delivery=transactional", advice)
     if values[_FAIL_ON_DUPLICATES] and values[_DELIVERY] is not Delivery.EFFECTIVELY_ONCE:
-        raise OptionError(
-            f"option {_FAIL_ON_DUPLICATES.name} has no effect without delivery=effectively-once",
-            advice="Set delivery=effectively-once, or leave the option out",
-        )
+        advice = "Set delivery=effectively-once, or leave the option out"
+        values.refuse([_FAIL_ON_DUPLICATES], "without delivery=effectively-once", advice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -54,6 +55,13 @@ def _definition(text: str) -> str | Path:
             f"capitals: {error}"
         ) from None
     return text
+
+
+def refuse_with_raw(values: Values, options: Iterable[Option[Any]]) -> None:
+    """Raises OptionError for an option that needs a schema, if values are bytes."""
+    if values[VALUE_FORMAT] is ValueFormat.RAW:
+        advice = "Set valueFormat to columns, or leave it out"
+        values.refuse(options, "with valueFormat=raw, which has no schema", advice)
 
 
 SCHEMAS = Table()
@@ -161,19 +169,10 @@ def value_options(values: Values) -> ValueOptions:
     Raises:
         OptionError: options cannot be used together.
     """
-    is_raw = values[VALUE_FORMAT] is ValueFormat.RAW
-    for option in _TYPED_ONLY:
-        if is_raw and option in values.given:
-            raise OptionError(
-                f"option {option.name} has no effect with valueFormat=raw",
-                advice="Set valueFormat to columns, or leave it out",
-            )
-    for option in _GIVEN_ONLY:
-        if values[VALUE_SCHEMA] is None and option in values.given:
-            raise OptionError(
-                f"option {option.name} has no effect without valueSchema, a schema of your own",
-                advice="Set valueSchema, or leave it out to read by the topic's schema",
-            )
+    refuse_with_raw(values, _TYPED_ONLY)
+    if values[VALUE_SCHEMA] is None:
+        advice = "Set valueSchema, or leave it out to read by the topic's schema"
+        values.refuse(_GIVEN_ONLY, "without valueSchema, a schema of your own", advice)
     is_given = values[VALUE_SCHEMA] is not None or values[KEY_SCHEMA] is not None
     is_restarted = values[_SCHEMA_EVOLUTION_MODE] is EvolutionMode.RESTART
     if is_given and (values[_SCHEMA_VERSION] is not None or is_restarted):
