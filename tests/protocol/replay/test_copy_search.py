@@ -32,7 +32,7 @@ def entries(*given):
 
 def searched(*given):
     search = CopySearch(RUN, T)
-    search.take(entries(*given))
+    assert not search.take(entries(*given))  # no entry restarts the timeout
     return search
 
 
@@ -70,7 +70,9 @@ def test_an_earlier_entry_of_any_task_of_the_query_ends_the_search(cluster, name
 def test_a_search_goes_on_until_an_earlier_entry_was_seen():
     search = searched((NAME, first_sequence_id(BATCH) - 2, 2, None))
     search.take(entries((NAME, FIRST, 3, "a")))
+    search.take(entries(("other", FIRST, 3, "c")))
     assert search.is_passed
+    assert search.copied_from == {"a"}
     assert search.begin == search.end == MessageId(7, 0)
 
 
@@ -94,9 +96,14 @@ def test_copies_by_any_task_of_the_query_name_their_cluster(name, first, message
     assert copied_from(entries(("other", 5, 0, "c"), (name, first, messages, cluster)), RUN, T) == found
 
 
-def test_names_that_are_no_text_are_shown_somehow():
-    made = entries((NAME, FIRST, 0, "a"))
-    metadata = made.one(0).metadata
+def test_the_first_id_of_a_micro_batch_is_its_own():
+    assert searched((NAME, FIRST, 0, "a")).begin == MessageId(7, 0)
+    assert searched((NAME, FIRST - 1, 0, "a")).begin is None
+
+
+def test_names_that_are_no_text_are_read_somehow():
+    metadata = entries((NAME, FIRST, 0, "a")).one(0).metadata
     metadata.replicated_from = b"\xff"
-    given = Entries.of([Entry(7, 0, metadata, b"", None)])
-    assert copied_from(given, RUN, T) == {"\ufffd"}
+    assert copied_from(Entries.of([Entry(7, 0, metadata, b"", None)]), RUN, T) == {"\ufffd"}
+    metadata.producer_name = b"spark-q-\xff"
+    assert copied_from(Entries.of([Entry(7, 0, metadata, b"", None)]), RUN, T) == set()

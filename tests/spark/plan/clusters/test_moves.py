@@ -133,6 +133,7 @@ def test_the_move_itself_has_no_rows_and_is_checkpointed_first():
     move(spark, pair.b)
     before = list(spark.offsets)
     assert spark.trigger() == []
+    assert last(spark).witness.source == ("a", at("10:4"))
     assert len(spark.offsets) == len(before) + 1
     assert pair.topic("b").cursors == {}  # so that a start finds the same until Spark has the move
     spark.offsets, spark.committed = before, len(before)
@@ -243,7 +244,7 @@ def test_copies_that_are_gone_are_a_loss():
     pair.copy(number=1)
     del pair.topic("b", 1).entries[0]
     move(spark, pair.b)
-    with pytest.raises(DataLossError, match="no copy of a message up to there"):
+    with pytest.raises(DataLossError, match=r"no copy of a message up to there.*t-partition-1;"):
         spark.trigger()
     spark.restart(failOnDataLoss="false")
     assert pair.origins(spark.drain()) == [("a", at("10:4"))]
@@ -262,6 +263,25 @@ def test_a_partition_that_is_missing_is_a_loss():
     move(spark, pair.b)
     with pytest.raises(DataLossError):
         spark.trigger()
+
+
+def test_a_partition_of_an_unfinished_micro_batch_that_is_missing_is_a_loss():
+    pair = Pair(partitions=2)
+    for number in range(2):
+        pair.topic("a", number).produce(3, time=TIME)
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
+    spark.drain()
+    for number in range(2):
+        pair.topic("a", number).produce(2, time=TIME)
+        pair.copy(number=number)
+    spark.trigger(fails=True)
+    del pair.b.topics[T.of_partition(1)]
+    pair.b._partitioned[T] = 1
+    move(spark, pair.b)
+    with pytest.raises(DataLossError, match=r"the topic was deleted.*t-partition-1;"):
+        spark.trigger()
+    spark.restart(failOnDataLoss="false")
+    assert pair.origins(spark.trigger()) == [("a", at("10:3")), ("a", at("10:4"))]
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -284,8 +304,9 @@ def test_who_may_produce_cannot_move_a_query_that_has_its_subscription(held):
         assert last(spark).left.moves == 1
 
 
-def test_two_clusters_that_seem_to_have_the_witness_are_refused():
-    pair = Pair()
+@pytest.mark.parametrize("ledger", [10, 13])
+def test_two_clusters_that_seem_to_have_the_witness_are_refused(ledger):
+    pair = Pair(ledger)
     spark = begun(pair)
     pair.copy()
     topic = pair.topic("b")
@@ -307,6 +328,32 @@ def moved(pair, **options):
     assert len(spark.drain()) == 3
     assert last(spark).witness.source is None
     return spark
+
+
+def test_a_return_has_the_positions_and_the_witness_of_the_first_stay():
+    pair = Pair()
+    spark = moved(pair)
+    before = last(spark).left.clusters["a"]
+    pair.copy("b")
+    move(spark, pair.a)
+    assert spark.trigger() == []
+    assert (last(spark).positions, last(spark).witness) == (before.positions, before.witness)
+
+
+@pytest.mark.parametrize(("partitions", "more"), [(10, ""), (12, "; and 2 more")])
+def test_a_warning_names_ten_partitions(partitions, more, caplog):
+    pair = Pair(partitions=partitions)
+    for number in range(partitions):
+        pair.topic("a", number).produce(1, time=TIME)
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest")
+    spark.drain()
+    for number in range(partitions):
+        pair.copy(number=number)
+    move(spark, pair.b)
+    with caplog.at_level(logging.WARNING):
+        spark.drain()
+    assert caplog.text.count(", published ") == 10
+    assert (("more. Messages after it" in caplog.text), more in caplog.text) == (bool(more), True)
 
 
 @pytest.mark.parametrize("again", [0, 2])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pulsar_spark.client import Calls, LastMessageId, Source, Witness
-from pulsar_spark.errors import DataLossError, OtherClusterError
+from pulsar_spark.errors import DataLossError, DeadlineError, OtherClusterError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
@@ -15,7 +15,7 @@ from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
 from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import SimulatedSpark, T, at, options_of
+from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, U, at, iso_time, options_of
 
 TIME = 1_764_400_000_000
 
@@ -54,6 +54,74 @@ def test_a_run_probes_one_entry_and_then_uses_those_at_hand(cluster, topic):
         spark.poll(0.3)
     assert at("10:10") <= last(spark).witness.id <= at("10:13")  # known for a minute, in triggers of 11 s
     assert cluster.count("entry at") == 1
+
+
+def starting(cluster, **options):
+    """The witness of a query that has read nothing yet, and the requests for it."""
+    before = len(cluster.requests)
+    spark = SimulatedSpark(cluster, predefinedSubscription="s", **options)
+    found = spark.planner.initial().witness
+    asked = [each[:2] for each in cluster.requests[before:] if each[0] in ("entry at", "first after")]
+    spark.stop()
+    return found, asked
+
+
+def test_a_query_that_begins_at_the_end_takes_the_last_message(cluster, topic):
+    topic.produce(2, time=TIME)
+    assert starting(cluster) == ((T, at("10:1"), TIME, None), [("entry at", T)])
+
+
+def test_a_query_that_begins_at_the_end_takes_a_partition_with_messages(cluster):
+    cluster.create("t", 2)
+    cluster.topics[P0].produce(1, time=TIME)
+    found, asked = starting(cluster)
+    assert (found.topic, asked) == (P0, [("entry at", P0)])
+
+
+def test_a_query_that_begins_at_a_time_takes_the_first_message(cluster, topic):
+    topic.produce(2, time=TIME)
+    topic.roll_over()
+    topic.produce(1, time=TIME + 100)
+    found, asked = starting(cluster, startingTime=iso_time(TIME + 100), publishTimeMargin="0")
+    assert found == (T, at("10:0"), TIME, None)
+    assert asked == [("first after", T), ("entry at", T)]
+
+
+@pytest.mark.parametrize("word", ["earliest", "latest"])
+def test_nothing_is_asked_where_a_query_begins_before_all_messages(cluster, topic, word):
+    assert starting(cluster, startingOffsets=word) == (None, [])
+
+
+def test_a_query_that_begins_at_the_time_of_the_first_message_has_no_witness(cluster, topic):
+    topic.produce(1, time=TIME)
+    found, asked = starting(cluster, startingTime=iso_time(TIME), publishTimeMargin="0")
+    assert (found, asked) == (None, [("first after", T)])
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_message_that_is_corrupt_or_gone_is_no_witness(cluster, topic, monkeypatch, is_gone):
+    topic.produce(1, time=TIME)
+    entry = None if is_gone else replace(cluster.entry_at(T, at("10:0")), corrupt=True)
+    monkeypatch.setattr(cluster, "entry_at", lambda topic, position: entry)
+    assert starting(cluster)[0] is None
+
+
+def test_the_witness_of_a_start_is_replaced_like_any(cluster, topic):
+    topic.produce(1, time=TIME)
+    spark = SimulatedSpark(cluster, predefinedSubscription="s", maxMessagesPerTrigger="1")
+    spark.trigger()
+    topic.produce(2, time=TIME)
+    spark.drain()
+    assert last(spark).witness.id == at("10:0")  # the others are not known for a minute yet
+
+
+def test_a_probe_that_fails_is_no_witness(cluster, topic, monkeypatch):
+    def fail(topic, position):
+        raise DeadlineError("no answer")
+
+    monkeypatch.setattr(cluster, "entry_at", fail)
+    spark = begun(cluster, topic)
+    assert last(spark).witness is None
 
 
 def test_entries_that_limits_have_probed_are_at_hand(cluster, topic):
@@ -165,11 +233,15 @@ def test_the_original_of_a_copy_is_refused(cluster, topic):
 
 def test_a_topic_that_is_not_read_any_more_says_nothing(cluster, topic):
     spark = begun(cluster, topic)
-    cluster.create("other")
+    cluster.create("u")
     topic.entries[-1] = replace(topic.entries[-1], publish_time=TIME + 1)
-    spark = SimulatedSpark(cluster, topic="other", startingOffsets="earliest", predefinedSubscription="s")
-    spark.planner.latest(Offsets("s", {}, Witness(T, at("10:4"), TIME)))
+    spark = SimulatedSpark(cluster, topic="u", startingOffsets="earliest", predefinedSubscription="s")
+    start = Offsets("s", {}, Witness(T, at("10:4"), TIME))
+    spark.planner.latest(start)
     assert cluster.count("entry at") == 1
+    cluster.topics[U].produce(1, time=TIME)
+    cluster.clock += 11
+    assert spark.planner.latest(start).witness.topic == U  # the old one says nothing
 
 
 def test_an_entry_that_cannot_be_probed_is_not_asked_for_again_and_again(cluster, topic, monkeypatch):
