@@ -140,8 +140,8 @@ def test_moves_there_and_back_are_exact_where_replication_is_drained(two_cluster
     rows, start = [], None
     for turn, name in enumerate("ababab"):
         produce(two_clusters, name, geo_topic, range(40 * turn, 40 * turn + 40))
-        options = {"publishTimeMargin": "0", "maxMessagesPerTrigger": "10"}
-        with Triggers(two_clusters.broker(name).service_url, geo_topic, **options) as triggers:
+        url = two_clusters.broker(name).service_url
+        with Triggers(url, geo_topic, maxMessagesPerTrigger="10") as triggers:
             for batch in triggers.available_now(start):
                 rows += triggers.rows(batch)
                 start = logged(batch.end)
