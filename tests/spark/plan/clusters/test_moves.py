@@ -197,7 +197,7 @@ def test_an_unfinished_micro_batch_has_the_same_rows(count, caplog):
     pair.copy(count=5 + count)
     move(spark, pair.b)
     if count < 4:
-        with pytest.raises(DataLossError, match="have not been copied"):
+        with pytest.raises(DataLossError, match=rf"not been copied.*/t; message \(10:{4 + count}, 10:8\]"):
             spark.trigger()
         spark.restart(failOnDataLoss="false")
     assert pair.origins(spark.trigger()) == [("a", at(f"10:{n}")) for n in range(5, 5 + count)]
@@ -263,6 +263,34 @@ def test_a_partition_that_is_missing_is_a_loss():
     move(spark, pair.b)
     with pytest.raises(DataLossError):
         spark.trigger()
+
+
+def test_copies_of_an_unfinished_micro_batch_that_are_gone_are_a_loss():
+    pair = Pair(partitions=2)
+    for number in range(2):
+        pair.topic("a", number).produce(3, time=TIME)
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
+    spark.drain()
+    for number in range(2):
+        pair.topic("a", number).produce(2, time=TIME)
+        pair.copy(number=number)
+    spark.trigger(fails=True)
+    del pair.topic("b", 1).entries[:4]
+    move(spark, pair.b)
+    with pytest.raises(DataLossError, match=r"no copy of .*t-partition-1; message \(10:2, the end\]"):
+        spark.trigger()
+
+
+def test_a_partition_without_copies_is_named(caplog):
+    pair = Pair(partitions=2)
+    pair.topic("a", 0).produce(1, time=TIME)
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest")
+    spark.drain()
+    pair.copy(number=0)
+    move(spark, pair.b)
+    with caplog.at_level(logging.WARNING):
+        spark.drain()
+    assert "t-partition-1: none. Messages after it" in caplog.text
 
 
 def test_a_partition_of_an_unfinished_micro_batch_that_is_missing_is_a_loss():

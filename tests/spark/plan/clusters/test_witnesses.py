@@ -203,7 +203,9 @@ def test_another_entry_is_refused_whatever_the_subscription_says(cluster, topic,
     topic.entries[-1] = replace(topic.entries[-1], **change)
     marks = dict(topic.cursors)
     spark.restart()
-    with pytest.raises(OtherClusterError, match=r"startingTime=2025-11-29T07:05:40.000\+00:00"):
+    with pytest.raises(
+        OtherClusterError, match=r"/t; message 10:4\. .*startingTime=2025-11-29T07:05:40.000\+00:00"
+    ):
         spark.trigger()
     assert topic.cursors == marks
 
