@@ -24,7 +24,6 @@ from pulsar_spark.spark.monitoring.source_report import SourceReport
 from pulsar_spark.spark.plan import timing
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
-from pulsar_spark.spark.rows import read
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.spark_api import arrow_schema
 from pulsar_spark.wire.wire_values import to_wire_schema
@@ -60,7 +59,7 @@ def test_short_ranges_share_record_batches(broker, monkeypatch):
     given = {"service.url": broker.url, "topic": str(TOPIC)}
     with client_of(broker) as client:
         monkeypatch.setattr(reader, "shared_client", lambda options: client)
-        monkeypatch.setattr(read, "JOINED_SECONDS", HANG)
+        monkeypatch.setattr("pulsar_spark.client.reading.decode._JOINED_SECONDS", HANG)
         ranges = tuple(Range(name, START, ids[name]) for name in names)
         first, rest = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(ranges))
     rows = [*first.to_pylist(), *rest.to_pylist()]
