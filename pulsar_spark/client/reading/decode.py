@@ -384,7 +384,7 @@ def _decoded(parts: list[Entries]) -> DecodedBatches:
 def _inside(parts: list[_Part], decoded: DecodedBatches) -> Flags | None:
     """Returns flags of the wanted rows of batches; None: all rows are wanted."""
     inside = None
-    begin = 0  # place of a part's first entry
+    begin = 0  # index of the part's first entry
     for source, entries in parts:
         cut = [number for _, number in source.cuts]
         for number in np.flatnonzero(np.isin(entries.entry, cut)).tolist() if cut else ():
