@@ -310,7 +310,7 @@ def _measure_rounds(
         Milliseconds of latestOffset, the median; and the planner's costs of all rounds.
     """
     latest, planned, planning, reading = [], [], Counter[str](), Counter[str]()
-    cpu = 0.0
+    cpu = read_cpu = 0.0
     for number in range(-1, _ROUNDS):
         producers.produce_everywhere()
         rows = 0
@@ -323,11 +323,13 @@ def _measure_rounds(
             costs = meter.costs()
             meter = Meter(counted)
             rows += planner.run(tasks)
+            read = meter.costs()
             planner.offset = found.offset
             if number >= 0:
                 planning += costs.commands
                 cpu += costs.cpu
-                reading += meter.costs().commands
+                reading += read.commands
+                read_cpu += read.cpu
                 latest.append(found.seconds * 1000)
                 planned.append(took * 1000)
         meter = Meter(counted)
@@ -341,7 +343,11 @@ def _measure_rounds(
         f"partitions {statistics.median(planned):.0f} ms; planning takes {cpu / _ROUNDS * 1000:.0f} ms of CPU"
     )
     print(f"    planner: {Costs(0, 0, planning).line(batches)} a partition and micro-batch")
-    print(f"    tasks: {Costs(0, 0, reading).line(batches)} a partition and micro-batch", flush=True)
+    print(
+        f"    tasks: {Costs(0, 0, reading).line(batches)} a partition and micro-batch, "
+        f"{read_cpu / batches * 1000:.2f} ms of CPU",
+        flush=True,
+    )
     return statistics.median(latest), Costs(sum(latest) / 1000, cpu, planning)
 
 
