@@ -48,7 +48,8 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "lookup", "outgoing_queue", "pauses", "segments"} | {"reading", "writing"},
+        {"encryption", "lookup", "outgoing_queue", "pauses", "segments"},
+        {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (

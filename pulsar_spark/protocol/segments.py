@@ -31,6 +31,8 @@ class Segment(NamedTuple):
         first_hash: first hash of its keys.
         last_hash: last hash of its keys, inclusive.
         is_legacy: whether the segment was a partition of a classic topic; partitions have no order.
+        bucket_splits: first hashes of its buckets after the first one, ascending. Messages of two buckets do
+            not share a batch, because brokers give each bucket to one of several consumers.
     """
 
     topic: TopicName
@@ -38,6 +40,7 @@ class Segment(NamedTuple):
     first_hash: int
     last_hash: int
     is_legacy: bool = False
+    bucket_splits: tuple[int, ...] = ()
 
     def follows(self, older: Segment) -> bool:
         """Whether messages of an older segment precede the messages of this segment."""
@@ -58,6 +61,22 @@ class TopicLayout(NamedTuple):
     segments: Mapping[TopicName, Segment]
     is_scalable: bool
 
+    @property
+    def active(self) -> list[Segment]:
+        """Returns the segments that get messages, ordered by their hashes.
+
+        Raises:
+            ProtocolError: a hash belongs to none of them, or to two.
+        """
+        active = sorted(
+            (each for each in self.segments.values() if not each.is_sealed), key=lambda each: each.first_hash
+        )
+        if [each.first_hash for each in active] != [0, *(each.last_hash + 1 for each in active[:-1])] or (
+            active[-1].last_hash != _MAX_HASH
+        ):
+            raise ProtocolError("the broker's active segments do not have each hash once")
+        return active
+
 
 def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
     """Reads an update, without an error, of ``topic``; raises ProtocolError for invalid segments."""
@@ -74,6 +93,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
             each.hash_start,
             each.hash_end,
             is_legacy=bool(each.legacy_topic_name),
+            bucket_splits=tuple(each.entry_bucket_splits),
         )
         for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow, so the oldest is first
         for name in [_name(each, resolved)]

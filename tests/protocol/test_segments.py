@@ -123,3 +123,28 @@ def test_names_of_nothing_are_an_error_of_the_protocol(bad):
         layout(segment(0, 0, 0xFFFF), **bad)
     with pytest.raises(ProtocolError):
         layout(segment(0, 0, 0xFFFF, legacy="non-persistent://a/b/c"))
+
+
+def test_active_segments_are_ordered_by_their_hashes():
+    found = layout(
+        segment(0, 0, 0xFFFF, sealed=True), segment(1, 0x8000, 0xFFFF), segment(2, 0, 0x7FFF)
+    ).active
+    assert [each.first_hash for each in found] == [0, 0x8000]
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [[], [(0, 0x7FFF)], [(1, 0xFFFF)], [(0, 0x7FFF), (0x8001, 0xFFFF)], [(0, 0x8000), (0x8000, 0xFFFF)]],
+)
+def test_each_hash_has_one_active_segment(ranges):
+    found = layout(
+        segment(9, 0, 0xFFFF, sealed=True), *(segment(at, *each) for at, each in enumerate(ranges))
+    )
+    with pytest.raises(ProtocolError, match="each hash once"):
+        _ = found.active
+
+
+def test_buckets_of_a_segment():
+    given = segment(0, 0, 0xFFFF)
+    given.entry_bucket_splits.extend([0x4000, 0x9000])
+    assert [each.bucket_splits for each in layout(given).segments.values()] == [(0x4000, 0x9000)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.protocol.writing.routing import Partitions, Words
+from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns
 from pulsar_spark.wire.entry import entry_limits
 
 
@@ -44,12 +45,14 @@ class Batch(NamedTuple):
         messages: number of messages.
         size: bytes of all slices.
         sequence_ids: ids of the first and the last message, the highest; None: the producer's next ids.
+        hashes: lowest and highest bucket hash of the messages, for a segment's entry; None: not needed.
     """
 
     parts: tuple[Buffer, ...]
     messages: int
     size: int
     sequence_ids: tuple[int, int] | None = None
+    hashes: tuple[int, int] | None = None
 
 
 class Batcher:
@@ -74,6 +77,7 @@ class Batcher:
         self._size = 0
         self._opened_at = 0.0
         self._sequence_ids: tuple[int, int] | None = None
+        self._hashes: list[int] = []
 
     def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
         """Lowers the limits to those of broker and pending window; returns the open batch if too large."""
@@ -92,10 +96,12 @@ class Batcher:
         offsets: Ints,
         now: float,
         sequence_ids: Ints | None = None,
+        hashes: Words | None = None,
     ) -> list[Batch]:
         """Appends messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; returns the closed batches.
 
-        ``sequence_ids``: the messages' own ids, ascending; None: no message of the batch has one.
+        ``sequence_ids``: the messages' own ids, ascending; None: no message of the batch has one. ``hashes``:
+        the messages' bucket hashes, uint32[n], or None.
         """
         closed: list[Batch] = []
         count = len(offsets) - 1
@@ -114,6 +120,8 @@ class Batcher:
                     int(sequence_ids[first]) if self._sequence_ids is None else self._sequence_ids[0]
                 )
                 self._sequence_ids = opened_with, int(sequence_ids[last - 1])
+            if hashes is not None:
+                self._hashes += int(hashes[first:last].min()), int(hashes[first:last].max())
             self._messages += last - first
             self._size += end - start
             first = last
@@ -121,7 +129,9 @@ class Batcher:
             closed.append(self._close())
         return closed
 
-    def add_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
+    def add_groups(
+        self, body: memoryview, offsets: Ints, starts: Ints, hashes: Words | None = None
+    ) -> list[Batch]:
         """Closes the open batch, and makes batches of messages of one group each.
 
         ``starts``: index of each group's first message, ascending from 0, int64[g]. Others as for ``add``.
@@ -134,10 +144,12 @@ class Batcher:
         for group, ((start, end), messages, is_one) in enumerate(
             zip(places, counts.tolist(), fits.tolist(), strict=True)
         ):
-            if is_one:
+            if is_one and hashes is None:
                 closed.append(Batch((body[start:end],), messages, end - start))
             else:
-                closed += self.add(body, offsets[bounds[group] : bounds[group + 1] + 1], 0.0)
+                first, last = bounds[group], bounds[group + 1]
+                some = None if hashes is None else hashes[first:last]
+                closed += self.add(body, offsets[first : last + 1], 0.0, hashes=some)
                 closed += self.take()
         return closed
 
@@ -154,11 +166,13 @@ class Batcher:
         return first + 1 if last == first and not self._messages else last
 
     def _close(self) -> Batch:
-        batch = Batch(tuple(self._parts), self._messages, self._size, sequence_ids=self._sequence_ids)
+        hashes = (min(self._hashes), max(self._hashes)) if self._hashes else None
+        batch = Batch(tuple(self._parts), self._messages, self._size, self._sequence_ids, hashes)
         self._parts = []
         self._messages = 0
         self._size = 0
         self._sequence_ids = None
+        self._hashes = []
         return batch
 
 
@@ -244,9 +258,6 @@ class SequenceIds:
         return np.array(filled, np.int64)
 
 
-Partitions: TypeAlias = npt.NDArray[np.int32]
-
-
 class KeyedRows(NamedTuple):
     """n encoded messages of one topic, in the order of their rows.
 
@@ -274,7 +285,9 @@ class KeyedRows(NamedTuple):
         )
 
 
-def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
+def keyed_rows(
+    columns: MessageColumns | DecodedColumns, encoded: EncodedMessages, partitions: Partitions
+) -> KeyedRows:
     """Combines encoded rows with their keys and partitions."""
     # Large, because rows of one Arrow batch with keys and properties may have 2 GiB and more.
     buffers = [None, pa.py_buffer(encoded.offsets.astype(np.int64)), pa.py_buffer(encoded.buffer)]
@@ -328,12 +341,14 @@ class KeyGroups(NamedTuple):
         offsets: start of each message, and end of the last, int64[n + 1].
         bounds: bounds of the partitions, int64[p + 1]; partition i has ``bounds[i]`` up to ``bounds[i + 1]``.
         starts: for each partition, index of each key's first message within the partition, int64[g].
+        order: indexes of the messages before they were sorted, int64[n].
     """
 
     body: memoryview
     offsets: Ints
     bounds: Ints
     starts: list[Ints]
+    order: Ints
 
 
 def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
@@ -353,6 +368,7 @@ def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
             starts[first:last] - bound
             for first, last, bound in zip(of_partition, of_partition[1:], bounds, strict=False)
         ],
+        order,
     )
 
 
@@ -375,7 +391,7 @@ def begin_keys(columns: MessageColumns, order: Ints, bounds: Ints) -> npt.NDArra
     return begins
 
 
-def _sticky_keys(columns: MessageColumns) -> pa.BinaryArray:
+def _sticky_keys(columns: MessageColumns | DecodedColumns) -> pa.BinaryArray:
     return columns.key if columns.ordering_key is None else pc.coalesce(columns.ordering_key, columns.key)
 
 

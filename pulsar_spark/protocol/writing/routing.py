@@ -6,7 +6,7 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every, parts_by_size
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, every, parts_by_size
 from pulsar_spark.errors import OptionError
+from pulsar_spark.protocol.segments import Segment
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 Words: TypeAlias = npt.NDArray[np.uint32]
@@ -159,7 +160,7 @@ class Router:
     def _in_turn(self, count: int, partitions: int, now: float) -> Partitions | int:
         match self._mode:
             case RoutingMode.SINGLE:
-                return self._start
+                return self._start % partitions  # a scalable topic may have fewer segments than before
             case RoutingMode.ROUND_ROBIN | RoutingMode.CUSTOM:
                 return self._next_turns(count, partitions, now)
 
@@ -172,6 +173,30 @@ class Router:
             self._switched_at = now
         turns = self._start + np.arange(first, self._taken) // self._block
         numbers: Partitions = (turns % partitions).astype(np.int32)
+        return numbers
+
+
+class SegmentRouter(Router):
+    """Router of a scalable topic, whose partitions are its active segments.
+
+    A key's hash chooses the segment that has the hash, as in Pulsar's clients of version 5. Rows without a
+    key take turns by the mode, which is not CUSTOM.
+    """
+
+    def follow(self, active: Mapping[int, Segment]) -> None:
+        """Routes to these segments from now on, given by their numbers for ``route_hashes``, in any order."""
+        ordered = sorted(active, key=lambda number: active[number].first_hash)
+        self._numbers = np.array(ordered, np.int32)
+        widths = [active[number].last_hash - active[number].first_hash + 1 for number in ordered]
+        self._number_of = np.repeat(self._numbers, widths)  # by hash
+
+    def route_hashes(self, hashes: Words, has_key: Flags, now: float) -> Partitions:
+        """Returns the number of each row's segment, int32[n]; ``hashes``: :func:`raw_hashes` of the keys."""
+        numbers: Partitions = self._number_of[hashes >> np.uint32(16)]
+        without_key = np.flatnonzero(~has_key)
+        if len(without_key):
+            turns = self._in_turn(len(without_key), len(self._numbers), now)
+            numbers[without_key] = self._numbers[turns]
         return numbers
 
 
@@ -207,6 +232,29 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
     hashed = _HASHES[scheme](data, offsets)
     hashed &= np.uint32(0x7FFFFFFF)
     return hashed
+
+
+def raw_hashes(keys: pa.BinaryArray) -> Words:
+    """Hashes keys by MurmurHash3 to uint32[n], all bits of which count; 0 for null.
+
+    Segments of scalable topics have ranges of the upper 16 bits, and their buckets of the lower 16 bits.
+    """
+    if len(keys) and not keys.null_count:
+        return _murmur3(*bytes_and_offsets(keys))
+    hashed = np.zeros(len(keys), np.uint32)
+    if len(keys) > keys.null_count:
+        has = keys.is_valid().to_numpy(zero_copy_only=False)
+        hashed[has] = _murmur3(*bytes_and_offsets(keys.drop_null()))
+    return hashed
+
+
+def bucket_hashes(hashes: Words, ordering_keys: pa.BinaryArray | None) -> Words:
+    """Returns the hashes that choose buckets: of the ordering key, or of the key if there is none."""
+    if ordering_keys is not None:
+        has = ordering_keys.is_valid().to_numpy(zero_copy_only=False)
+        hashes = np.where(has, raw_hashes(ordering_keys), hashes)
+    lower: Words = hashes & np.uint32(0xFFFF)
+    return lower
 
 
 def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:

@@ -101,6 +101,11 @@ class DecodedColumns:
     def __len__(self) -> int:
         return len(self._fields.start) if self._held is None else len(self._held)
 
+    @property
+    def starts(self) -> Ints:
+        """Start of each message in the body, also of messages that are not selected, int64[n]."""
+        return self._fields.start
+
     @cached_property
     def value(self) -> pa.BinaryArray:
         """``binary``; null means a tombstone."""

@@ -97,6 +97,11 @@ def schema_version_field(version: bytes) -> bytes:
     return b"\x82\x01" + varint(len(version)) + version if version else b""
 
 
+def entry_hash_fields(lowest: int, highest: int) -> bytes:
+    """Serializes the range of the messages' bucket hashes, to be appended to the metadata of a batch."""
+    return b"\x88\x02" + varint(lowest) + b"\x90\x02" + varint(highest)
+
+
 def transaction_fields(transaction: TxnId) -> bytes:
     """Serializes a transaction's ids, to be appended to the metadata of its entries."""
     metadata = pb.MessageMetadata(

@@ -234,7 +234,7 @@ def numbered(count):
 
 def grouped(rows, partitions):
     """The numbers of the messages, by partition and key."""
-    body, offsets, bounds, starts = group_by_key(rows, partitions)
+    body, offsets, bounds, starts, _ = group_by_key(rows, partitions)
     found = []
     for (first, last), begins in zip(pairwise(bounds), starts, strict=True):
         own = [int(bytes(body[start:end])) for start, end in pairwise(offsets[first : last + 1].tolist())]
@@ -339,3 +339,22 @@ def test_what_keeps_its_order_is_cut_where_the_key_changes(rows):
         number == 0 or row[0] != rows[number - 1][0] or sticky(row) != sticky(rows[number - 1])
         for number, row in enumerate(rows)
     ]
+
+
+# ---- bucket hashes
+
+
+def test_a_batch_has_the_range_of_its_messages_hashes():
+    body, offsets = encoded([10] * 5)
+    hashes = np.array([7, 3, 9, 4, 8], np.uint32)
+    batcher = Batcher(2, 1000, 1.0)
+    closed = batcher.add(body, offsets[:2], 0.0, hashes=hashes[:1])
+    closed += batcher.add(body, offsets[1:], 0.0, hashes=hashes[1:])
+    assert [batch.hashes for batch in [*closed, *batcher.take()]] == [(3, 7), (4, 9), (8, 8)]
+
+
+def test_groups_have_their_own_ranges_of_hashes():
+    body, offsets = encoded([10] * 5)
+    hashes = np.array([7, 3, 9, 4, 8], np.uint32)
+    closed = Batcher(2, 1000, 1.0).add_groups(body, offsets, np.array([0, 1]), hashes)
+    assert [batch.hashes for batch in closed] == [(7, 7), (3, 9), (4, 8)]

@@ -1,13 +1,24 @@
 from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.segments import Segment
 from pulsar_spark.protocol.writing import routing
-from pulsar_spark.protocol.writing.routing import HashingScheme, hash_keys, partitions_for_keys
+from pulsar_spark.protocol.writing.routing import (
+    HashingScheme,
+    RoutingMode,
+    SegmentRouter,
+    bucket_hashes,
+    hash_keys,
+    partitions_for_keys,
+    raw_hashes,
+)
 from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from tests.loops import for_each
 
@@ -128,3 +139,67 @@ def test_null_keys_have_no_partition():
 def test_the_schemes_have_the_names_of_the_java_client():
     assert HashingScheme("JavaStringHash") is HashingScheme.JAVA_STRING
     assert HashingScheme("Murmur3_32Hash") is HashingScheme.MURMUR3_32
+
+
+# ---- segments of scalable topics
+
+TOPIC = TopicName.parse("topic://a/b/c", scalable=True)
+
+
+def binaries(*keys):
+    return pa.array([None if key is None else key.encode() for key in keys], pa.binary())
+
+
+def segments(*firsts):
+    """Segments that begin at these hashes, by numbers from 10 on."""
+    lasts = [*(first - 1 for first in firsts[1:]), 0xFFFF]
+    return {
+        10 + at: Segment(TOPIC, False, *hashes) for at, hashes in enumerate(zip(firsts, lasts, strict=True))
+    }
+
+
+def segment_router(mode=RoutingMode.ROUND_ROBIN, **options):
+    given = {"start": 1, "block": 2, "switch_after": None, **options}
+    return SegmentRouter(mode, HashingScheme.JAVA_STRING, None, **given)
+
+
+def test_hashes_are_those_of_the_java_client_of_version_5():
+    assert [f"{each:08x}" for each in raw_hashes(binaries("key-0", "a", "", None))] == [
+        *("e337f8bf", "3c2569b2", "00000000", "00000000")
+    ]
+    without_sign = [each & 0x7FFFFFFF for each in raw_hashes(KEYS).tolist()]
+    assert without_sign == [hashes[HashingScheme.MURMUR3_32] for _, hashes in VECTORS]
+    assert raw_hashes(binaries()).tolist() == []
+    assert raw_hashes(binaries(None)).tolist() == [0]
+
+
+def test_an_ordering_key_chooses_the_bucket_in_place_of_the_key():
+    hashes = raw_hashes(binaries("key-0", "a", None))
+    assert bucket_hashes(hashes, None).tolist() == [0xF8BF, 0x69B2, 0]
+    assert bucket_hashes(hashes, binaries(None, "key-0", "a")).tolist() == [0xF8BF, 0xF8BF, 0x69B2]
+
+
+def test_the_upper_half_of_a_hash_chooses_the_segment():
+    router = segment_router()
+    hashes = raw_hashes(binaries("key-0", "a"))
+    for count, places in ((1, [0, 0]), (2, [1, 0]), (3, [2, 0]), (4, [3, 0])):
+        router.follow(segments(*(number * (65536 // count) for number in range(count))))
+        assert router.route_hashes(hashes, hashes > 0, 0.0).tolist() == [10 + place for place in places]
+
+
+def test_the_ends_of_a_range_of_hashes_are_its_own():
+    router = segment_router()
+    router.follow(dict(reversed(segments(0, 0x4000, 0xC000).items())))
+    hashes = [0, 0x3FFF, 0x4000, 0xBFFF, 0xC000, 0xFFFF]
+    found = router.route_hashes((np.array(hashes, np.uint32) << 16) + 0xFFFF, np.ones(6, np.bool_), 0.0)
+    assert found.tolist() == [10, 10, 11, 11, 12, 12]
+
+
+@pytest.mark.parametrize("mode", [RoutingMode.ROUND_ROBIN, RoutingMode.SINGLE])
+def test_rows_without_a_key_take_turns_by_the_mode(mode):
+    router, hashes, has_key = segment_router(mode), np.zeros(5, np.uint32), np.zeros(5, np.bool_)
+    router.follow(segments(0, 0x8000))
+    found = router.route_hashes(hashes, has_key, 0.0).tolist()
+    assert found == ([11] * 5 if mode is RoutingMode.SINGLE else [11, 11, 10, 10, 11])
+    router.follow(segments(0))
+    assert router.route_hashes(hashes, has_key, 0.0).tolist() == [10] * 5
