@@ -28,6 +28,7 @@
         │   └── SubscriptionLimitError  PULSAR_SUBSCRIPTION_LIMIT
         ├── SchemaError                 PULSAR_SCHEMA
         ├── SendError                   PULSAR_SEND
+        │   └── TerminatedError         PULSAR_TERMINATED
         └── TransactionError            PULSAR_TRANSACTION
 
 Retry loops depend on the flag only; each try begins with a lookup. Callers pass no secrets, so no message
@@ -344,6 +345,13 @@ class SendError(BrokerError):
     usual_advice = "Check the topic's state (terminated, backlog quota, another exclusive producer)"
 
 
+class TerminatedError(SendError):
+    """The topic was terminated."""
+
+    code = "PULSAR_TERMINATED"
+    usual_advice = "Write to another topic"
+
+
 class TransactionError(BrokerError):
     """The broker does not have the transaction any more: somebody ended it, or it timed out."""
 
@@ -402,7 +410,7 @@ _SERVER_ERRORS = {
         "It was retried until the timeout. The broker limits concurrent lookups "
         "(maxConcurrentLookupRequest, maxConcurrentTopicLoadRequest): raise these limits",
     ),
-    15: _ServerError("TopicTerminatedError", SendError, "The topic was terminated. Write to another topic"),
+    15: _ServerError("TopicTerminatedError", TerminatedError),
     16: _ServerError("ProducerBusy", BusyError),
     17: _ServerError("InvalidTopicName", TopicNotFoundError, "Correct the topic's name"),
     18: _ServerError(

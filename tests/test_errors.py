@@ -42,6 +42,7 @@ TABLE = [
     ("SubscriptionLimitError", "PULSAR_SUBSCRIPTION_LIMIT", False, "NotAllowedError"),
     ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),
     ("SendError", "PULSAR_SEND", False, "BrokerError"),
+    ("TerminatedError", "PULSAR_TERMINATED", False, "SendError"),
     ("TransactionError", "PULSAR_TRANSACTION", False, "BrokerError"),
 ]
 CLASSES = [getattr(errors, row[0]) for row in TABLE]
@@ -163,7 +164,7 @@ BY_CODE = {
     "ChecksumError": errors.SendError,
     "TopicNotFound": errors.TopicNotFoundError,
     "TooManyRequests": errors.NotReadyError,
-    "TopicTerminatedError": errors.SendError,
+    "TopicTerminatedError": errors.TerminatedError,
     "ProducerBusy": errors.BusyError,
     "InvalidTopicName": errors.TopicNotFoundError,
     "IncompatibleSchema": errors.SchemaError,

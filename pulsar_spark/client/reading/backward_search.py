@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from math import ceil
 from typing import Protocol
@@ -18,10 +18,11 @@ from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import reader_options
-from pulsar_spark.errors import DeadlineError
+from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.replay.run_search import Unseen
+from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
@@ -74,6 +75,24 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
         proof.cut_short()
 
 
+def find_in_sealed(client: Client, topic: TopicName, proof: StoredProof) -> Mapping[Outgoing, MessageId]:
+    """Returns the stored entries of a proof in a segment that gets no more entries, with their ids.
+
+    One WARNING says how many messages may be stored besides, if the segment cannot be searched completely.
+    """
+    wanted = _Proven(proof)
+    search = _Search(client, topic, wanted, wanted.take, KnownBatch())
+    try:
+        search.run_sealed(max(_FIRST_STEP, proof.count), proof.after)
+    except PulsarError as error:
+        _log.warning(
+            "%s: %d messages may be duplicated: they were not acknowledged when the segment was sealed, and "
+            "the segment cannot be searched for them: %s",
+            *(topic, proof.missing, error),
+        )
+    return proof.found
+
+
 def search_back(
     client: Client,
     topic: TopicName,
@@ -123,7 +142,7 @@ class _Proven:
 
     @property
     def is_passed(self) -> bool:
-        return self._has_older or self._proof.is_found
+        return self._has_older or self._proof.is_passed
 
     @property
     def is_newest_known(self) -> bool:
@@ -181,6 +200,20 @@ class _Search:
                     return not is_hidden
                 time.sleep(_PAUSE)
         return True
+
+    def run_sealed(self, first_step: int, after: MessageId | None) -> None:
+        """Reads a segment that gets no more entries; raises PulsarError if some cannot be read in time.
+
+        Entries up to ``after`` need not be read. A reader's start position has the last entry. Brokers may
+        report an older one as the last message, and entries after the start of an open transaction are never
+        received, so reading them times out.
+        """
+        options = reader_options(self._client, "replay", MessageId.LATEST)
+        with Consumer(self._client, self._topic, options) as consumer:
+            visible, stored = consumer.last_message_id()
+        end = stored.whole_entry if stored.is_message else visible.whole_entry
+        if end.is_message and (after is None or end > after.whole_entry):
+            self._backwards(end, first_step, 2.0, None)
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
         step = first_step = max(first_step, 2)  # tasks may have written at the same time

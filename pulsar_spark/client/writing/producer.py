@@ -21,7 +21,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.client.reading.backward_search import find_stored
+from pulsar_spark.client.reading.backward_search import find_in_sealed, find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
@@ -33,6 +33,7 @@ from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.routing import Words
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -121,6 +122,7 @@ class Producer:
             chunk_max_message_size=options.chunk_max_message_size,
             encryption=encryptor,
             key_based=options.is_key_based,
+            keeps_rows=topic.is_segment,
         )
         self.packer.transaction = transaction
         self.batcher = Batcher(
@@ -144,6 +146,7 @@ class Producer:
             name=options.name,
             first_sequence_id=max(first_sequence_id or 0, after + 1),
             blocks_if_full=options.block_if_queue_full,
+            is_segment=topic.is_segment,
         )
         if opening is None:
             self._open_in_time()
@@ -165,13 +168,24 @@ class Producer:
             return self._writer.tally.sent
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether the segment has ended: call ``settle`` once the layout has it as sealed."""
+        return self._writer.state is WriterState.SEALED
+
+    @property
     def pending(self) -> list[Outgoing]:
         """Returns the entries that were sent and not acknowledged, in order."""
         with self._changed:
             return list(self._writer.window)
 
     def send_rows(
-        self, body: memoryview, offsets: Ints, *, sequence_ids: Ints | None = None, groups: Ints | None = None
+        self,
+        body: memoryview,
+        offsets: Ints,
+        *,
+        sequence_ids: Ints | None = None,
+        groups: Ints | None = None,
+        hashes: Words | None = None,
     ) -> None:
         """Puts encoded rows into the open batch, and sends the batches that this closes.
 
@@ -181,15 +195,16 @@ class Producer:
             sequence_ids: sequence ids of the rows, int64[n], ascending; None: the producer's next ids.
             groups: first row of each group, int64[g], ascending from 0. No batch has rows of two groups, and
                 no batch stays open. None: the last batch stays open.
+            hashes: bucket hashes of the rows of a segment, uint32[n], or None.
 
         Raises:
             SendError: a batch is larger than the broker accepts or was refused, or the send timeout is over.
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
         """
         if groups is None:
-            self.send_batches(self.batcher.add(body, offsets, time.monotonic(), sequence_ids))
+            self.send_batches(self.batcher.add(body, offsets, time.monotonic(), sequence_ids, hashes))
         else:
-            self.send_batches(self.batcher.add_groups(body, offsets, groups))
+            self.send_batches(self.batcher.add_groups(body, offsets, groups, hashes))
 
     def send_open_batch(self) -> None:
         """Sends the open batch, if there is one; raises as ``send_rows``."""
@@ -223,6 +238,27 @@ class Producer:
         packer, window = self.packer, self._writer.window
         max_bytes = packer.shared_size(min(packer.max_message_size, window.max_bytes))
         return self.batcher.fit(max_bytes, window.max_messages)
+
+    def settle(self) -> list[Outgoing | Batch]:
+        """Closes the producer of a sealed segment; returns entries that are not stored, and the open batch.
+
+        Waits for receipts until the broker refuses this producer. Then it searches the segment, which gets no
+        more entries, for entries without a receipt.
+
+        Raises:
+            SendError: neither receipts nor a refusal within the send timeout.
+        """
+        with self._changed:
+            self._wait_until(lambda: not self._writer.window)
+            proof = self._writer.proof
+        stored = {} if proof is None else find_in_sealed(self._client, self.topic, proof)
+        if self._on_receipt is not None:
+            for entry, place in stored.items():
+                self._on_receipt(entry, place)
+        with self._changed:
+            unstored = self._writer.settle(stored)
+        self.close()
+        return [*unstored, *self.batcher.take()]
 
     def reopen(self, name: str, first_sequence_id: int) -> int:
         """Continues under another name or with other sequence ids; nothing may be pending.
@@ -346,7 +382,7 @@ class Producer:
                     link.send(outgoing)
                 except PulsarError as error:
                     self.on_lost(link, error)
-            if not self._writer.has_waiting:
+            if not self._writer.has_waiting or self.is_sealed:
                 return
             with self._changed:
                 self._writer.check_room()
@@ -357,7 +393,7 @@ class Producer:
         """Waits with the lock held; opens a lost producer again."""
         while True:
             self._writer.check()
-            if is_done():
+            if is_done() or self.is_sealed:
                 return
             if self._link is not None:
                 self._writer.progress(self._link.progress_at)
@@ -461,5 +497,4 @@ def task_memory(options: ProducerOptions) -> MemoryBudget:
 
 
 def _publish_time() -> int:
-
     return int(time.time() * 1000)

@@ -8,8 +8,10 @@ from enum import Enum
 
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.unbatched import EncodedSingle
 from pulsar_spark.wire.entry.encode_metadata import chunk_fields
 from pulsar_spark.wire.frames import encode_command_head, encode_section_head, is_intact, metadata_of_head
 
@@ -45,7 +47,10 @@ class Outgoing:
         kind: kind of content.
         transaction: its transaction, as in its metadata; None for none.
         message: the message of a chunk, or None.
+        rows: rows to send to another segment if this one ends without them; a chunked message's last entry
+            has the message. None: the topic has no segments.
         size: bytes of the payload section.
+        held: bytes in memory.
     """
 
     sequence_id: int
@@ -56,15 +61,23 @@ class Outgoing:
     kind: EntryKind
     transaction: TxnId | None = None
     message: SplitMessage | None = None
+    rows: Batch | EncodedSingle | None = field(default=None, init=False)
     size: int = field(init=False)
+    held: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size = len(self.head) + len(self.payload)
+        self.size = self.held = len(self.head) + len(self.payload)
+
+    def keep(self, rows: Batch | EncodedSingle, size: int) -> None:
+        """Keeps the entry's rows, which have ``size`` bytes besides the payload."""
+        self.rows = rows
+        self.held += size
 
     def put_head(self, head: bytes) -> None:
         """Replaces the checksum and metadata."""
-        self.head = head
-        self.size = len(head) + len(self.payload)
+        before, self.head = len(self.head), head
+        self.size += len(head) - before
+        self.held += len(head) - before
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """Returns the SEND frame: command, head and payload."""

@@ -21,6 +21,7 @@ from pulsar_spark.wire.columns.unbatched import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.encode_metadata import (
     batch_metadata,
+    entry_hash_fields,
     first_message,
     schema_version_field,
     single_metadata_head,
@@ -61,6 +62,7 @@ class Packer:
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         encryption: encryption of all payloads, or None.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
+        keeps_rows: whether entries keep their rows, which may be sent to another topic partition.
 
     Attributes:
         producer_name: producer's name in each entry.
@@ -83,7 +85,9 @@ class Packer:
         chunk_max_message_size: int | None,
         encryption: Encryption | None = None,
         key_based: bool = False,
+        keeps_rows: bool = False,
     ) -> None:
+        self._keeps_rows = keeps_rows
         self._key_based = key_based
         self._topic = topic
         self._compression = compression
@@ -159,6 +163,8 @@ class Packer:
             self.producer_name, ids, publish_time, batch.messages, compression, batch.size, keyed_by
         )
         metadata += self._common()
+        if batch.hashes is not None:
+            metadata += entry_hash_fields(*batch.hashes)
         if self._encryption is not None:
             fields, payload = self._sealed(payload)
             metadata += fields
@@ -167,6 +173,8 @@ class Packer:
         entry = Outgoing(*ids, batch.messages, head, payload, EntryKind.BATCH, self.transaction)
         if entry.size > self.max_message_size:
             raise self._too_large(entry.size)
+        if self._keeps_rows:
+            entry.keep(batch, 0 if payload is batch.parts[0] else batch.size)
         return entry
 
     def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
@@ -189,15 +197,21 @@ class Packer:
                     metadata += sealed_by
                 metadata += self._origin_of(payload, metadata)
                 section_head = encode_section_head(metadata, payload)
-                yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
+                entry = Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
+                if self._keeps_rows:
+                    entry.keep(message, 0 if payload is message.payload else len(message.payload))
+                yield entry
             elif self._chunking:
                 if not tail:
                     metadata += single_metadata_tail(pb.NONE, len(payload))
-                yield from self._chunks(ids, metadata, payload)
+                entries = self._chunks(ids, metadata, payload)
+                if self._keeps_rows:
+                    entries[-1].keep(message, 0 if payload is message.payload else len(message.payload))
+                yield from entries
             else:
                 raise self._too_large(len(metadata) + len(payload))
 
-    def _chunks(self, ids: tuple[int, int], metadata: bytes, payload: Buffer) -> Iterator[Outgoing]:
+    def _chunks(self, ids: tuple[int, int], metadata: bytes, payload: Buffer) -> list[Outgoing]:
         name = f"{self.producer_name}-{ids[0]}"
         try:
             message = SplitMessage(
@@ -212,7 +226,7 @@ class Packer:
             )
         except ValueError:
             raise self._too_large(len(metadata) + len(payload)) from None
-        yield from message.entries
+        return message.entries
 
     def _common(self) -> bytes:
         """Returns the fields that the metadata of all further entries have in common, which come last."""

@@ -12,6 +12,8 @@ clocks: its owner sends the entries, and passes receipts and the time:
     OPEN         registered with the broker: added entries are sent
     FULL         as OPEN, and entries wait for room in the window
     LOST         the registration has ended: no entry is sent, and receipts are too late
+    SEALED       the segment has ended: nothing is sent; the owner sends the rows that are not stored to
+                 other segments (``settle``)
     FAILED       rows may be missing: no entry can be added
     CLOSED       closed by the owner
     ===========  ========================================================================================
@@ -21,6 +23,7 @@ The effect of an input in each state. "-": none; the arrow points to the next st
     ===========  =================  ==============================  =================  ==========  ========
     input        REGISTERING        OPEN, FULL                      LOST               FAILED      CLOSED
     ===========  =================  ==============================  =================  ==========  ========
+    ended        -> SEALED          -> SEALED                       -> SEALED          -           -
     add, resume  into the window,   into the window and out, as     into the window,   raises      raises
                  as there is room   there is room; -> FULL if some  as there is room
                                     wait, else -> OPEN
@@ -42,21 +45,35 @@ The effect of an input in each state. "-": none; the arrow points to the next st
 
 When the send timeout of the oldest pending entry has passed, ``next_step`` changes any of the first four
 states to FAILED.
+
+"ended" is an error of a segment that is terminated or deleted, as a refusal, loss or failed registration. For
+other topics it is as any final error. In SEALED, added entries wait without a limit, ``next_step`` is STOP,
+``settle`` ends with CLOSED, and other inputs have no effect but close.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
+from pulsar_spark.errors import (
+    ClosedError,
+    PulsarError,
+    QueueFullError,
+    TerminatedError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.pending import PendingWindow
 from pulsar_spark.protocol.writing.sent_totals import ReceiptTally
 from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
+
+# Errors by which brokers refuse entries for a segment that is terminated, and perhaps deleted.
+_ENDED = (TerminatedError, TopicNotFoundError)
 
 _CHUNK = EntryKind.CHUNK  # a global, because attributes of an enum take longer
 
@@ -68,6 +85,7 @@ class WriterState(Enum):
     OPEN = auto()
     FULL = auto()
     LOST = auto()
+    SEALED = auto()
     FAILED = auto()
     CLOSED = auto()
 
@@ -77,7 +95,7 @@ class Step(Enum):
 
     WAIT = auto()  # wait until a receipt, or until ``window.due_at``
     REOPEN = auto()  # register again, until ``window.due_at``
-    STOP = auto()  # ``check`` has the error
+    STOP = auto()  # ``check`` has the error, or the segment is sealed
 
 
 class PartitionWriter:
@@ -87,7 +105,8 @@ class PartitionWriter:
     another thread may pass receipts, refusals and losses. Times are in monotonic seconds.
 
     The first message has ``first_sequence_id``, or the id after the last stored id, if higher. Without
-    ``blocks_if_full``, ``check_room`` raises QueueFullError if entries would wait.
+    ``blocks_if_full``, ``check_room`` raises QueueFullError if entries would wait. ``is_segment``: whether
+    the topic partition is a segment, whose end is no failure.
 
     Attributes:
         packer: packer of the entries, which receives the broker's answers.
@@ -113,10 +132,13 @@ class PartitionWriter:
         name: str | None = None,
         first_sequence_id: int = 0,
         blocks_if_full: bool = True,
+        is_segment: bool = False,
     ) -> None:
         self._topic = topic
         self.packer = packer
         self._blocks_if_full = blocks_if_full
+        self._is_segment = is_segment
+        self._is_sealed = False
         self.window = window
         self._stored = stored
         self._waiting: deque[Outgoing] = deque()
@@ -156,7 +178,7 @@ class PartitionWriter:
     def resume(self, now: float) -> list[Outgoing]:
         """Moves waiting entries into the window while there is room; returns and raises like ``add``."""
         self.check()
-        moved = self.window.take_from(self._waiting, now)
+        moved = [] if self._is_sealed else self.window.take_from(self._waiting, now)
         return moved if self._is_connected else []
 
     @property
@@ -232,6 +254,7 @@ class PartitionWriter:
             self.window.lost()
         self._is_connected = False
         self.loss = self.loss or error
+        self._is_sealed |= self._is_segment and isinstance(error, _ENDED)
 
     # ---- registrations
 
@@ -289,13 +312,15 @@ class PartitionWriter:
             return WriterState.CLOSED
         if self._failure is not None:
             return WriterState.FAILED
+        if self._is_sealed:
+            return WriterState.SEALED
         if not self._is_connected:
             return WriterState.REGISTERING if self.loss is None else WriterState.LOST
         return WriterState.FULL if self._waiting else WriterState.OPEN
 
     def next_step(self, now: float) -> Step:
         """Returns the next step while there is no room or entries are pending; may set FAILED."""
-        if self.state in (WriterState.FAILED, WriterState.CLOSED):
+        if self.state in (WriterState.SEALED, WriterState.FAILED, WriterState.CLOSED):
             return Step.STOP
         due = self.window.due_at
         if due is not None and due <= now:
@@ -315,9 +340,38 @@ class PartitionWriter:
 
     def give_up(self, error: PulsarError) -> None:
         """Fails with ``error`` if it is final; otherwise because the send timeout is over."""
-        if self._failure is None and not self._is_closed:
+        if self._is_segment and isinstance(error, _ENDED):
+            self.lost(error)
+        elif self._failure is None and not (self._is_sealed or self._is_closed):
             is_final = not error.is_passing
             self._failure = error.located(self._topic) if is_final else self.window.timed_out(error.what)
+
+    @property
+    def proof(self) -> StoredProof | None:
+        """Returns the proof of a sealed segment's pending entries; None if nothing is pending."""
+        if not self.window:
+            return None
+        return StoredProof(
+            self._topic,
+            self.name or "",
+            list(self.window),
+            is_sent_once=self.epoch == 1,
+            after=self.tally.sent.last_id,
+        )
+
+    def settle(self, stored: Mapping[Outgoing, MessageId]) -> list[Outgoing]:
+        """Ends a sealed segment's writer, with the pending entries that were found in the segment.
+
+        Returns:
+            The entries with rows that are not stored, in order.
+        """
+        assert self._is_sealed or not self.window, "receipts may follow"
+        for entry, place in stored.items():
+            self.tally.add(entry, place.ledger, place.entry)
+        entries = [*self.window.take_all(), *self._waiting]
+        self._waiting.clear()
+        self.close()
+        return [entry for entry in entries if entry not in stored and entry.rows is not None]
 
     def close(self) -> None:
         """Closes the writer: no entry can be added or acknowledged any more."""

@@ -51,7 +51,7 @@ class PendingWindow:
     message.
 
     The limits are ``max_messages``, counting messages in batches, and the window's part of the budget, in
-    bytes of payload sections. A larger message is pending alone. ``send_timeout``: seconds; see ``due_at``.
+    bytes of entries. A larger message is pending alone. ``send_timeout``: seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
@@ -104,7 +104,7 @@ class PendingWindow:
             return False
         return (
             self._messages + entry.messages <= self.max_messages
-            and self._bytes + entry.size <= self.max_bytes
+            and self._bytes + entry.held <= self.max_bytes
         )
 
     def push(self, outgoing: Outgoing, now: float) -> None:
@@ -112,7 +112,7 @@ class PendingWindow:
         self._entries.append(outgoing)
         self._pushed_at.append(now)
         self._messages += outgoing.messages
-        self._bytes += outgoing.size
+        self._bytes += outgoing.held
 
     def take_from(self, waiting: deque[Outgoing], now: float) -> list[Outgoing]:
         """Moves entries out of ``waiting``, in order, while they have room; returns the moved entries."""
@@ -141,13 +141,21 @@ class PendingWindow:
         entries.popleft()
         self._pushed_at.popleft()
         self._messages -= oldest.messages
-        self._bytes -= oldest.size
+        self._bytes -= oldest.held
         if oldest.kind is _CHUNK:
             self._partly.append(oldest)
         else:
             self._partly = []
             self._is_resend = False
         return oldest
+
+    def take_all(self) -> list[Outgoing]:
+        """Removes and returns all pending entries, which this producer can no longer send."""
+        entries = list(self._entries)
+        for each in (self._entries, self._pushed_at, self._partly):
+            each.clear()
+        self._messages = self._bytes = 0
+        return entries
 
     def lost(self) -> None:
         """Records that the registration has ended, so that pending entries must be sent again."""
@@ -166,7 +174,7 @@ class PendingWindow:
             self._entries.appendleft(entry)
             self._pushed_at.appendleft(since)
             self._messages += entry.messages
-            self._bytes += entry.size
+            self._bytes += entry.held
         self._partly = []
         for message in {id(entry.message): entry.message for entry in self._entries}.values():
             if message is not None:

@@ -60,6 +60,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pulsar_spark.errors import NotReadyError, SchemaError, SendError
+from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire.entry.entries import Entry
 
@@ -274,16 +275,30 @@ class StoredProof:
         first_sequence_id: lowest id of the entries in doubt.
         last_sequence_id: highest id of the entries in doubt.
         count: number of entries in doubt.
+        after: the producer's last acknowledged entry, which is before them all; None: none is known.
+        found: found entries, with their ids.
     """
 
-    def __init__(self, topic: str, producer_name: str, entries: Sequence[Outgoing]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        producer_name: str,
+        entries: Sequence[Outgoing],
+        *,
+        is_sent_once: bool = False,
+        after: MessageId | None = None,
+    ) -> None:
         self._topic = topic
+        self._is_sent_once = is_sent_once
+        self.after = after if is_sent_once else None
+        self.found: dict[Outgoing, MessageId] = {}
         self.producer_name = producer_name
         self.first_sequence_id = entries[0].sequence_id
         self.last_sequence_id = entries[-1].highest_sequence_id
         self._missing: dict[tuple[int, int], tuple[bytes, Outgoing]] = {}
         self._has_other = False
         self._is_cut_short = False
+        self._first = entries[0]
         for entry in entries:
             metadata = entry.metadata
             self._missing[entry.sequence_id, metadata.chunk_id] = metadata.SerializeToString(), entry
@@ -302,8 +317,22 @@ class StoredProof:
             return
         if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:
             del self._missing[place]
+            self.found[sent] = MessageId(entry.ledger, entry.entry)
         elif not sent.kind.is_chunk:  # an earlier attempt of a chunked message may be stored
             self._has_other = True
+
+    @property
+    def missing(self) -> int:
+        """Number of messages that were not found."""
+        return sum(entry.messages for _, entry in self._missing.values())
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether entries further back need not be compared, because none of the missing ones is there.
+
+        Entries are stored in the order of sending. So they follow the first one, if they were sent only once.
+        """
+        return self.is_found or (self._is_sent_once and self._first in self.found)
 
     def cut_short(self) -> None:
         """Records that there was no time to compare all stored entries."""
@@ -323,11 +352,10 @@ class StoredProof:
             )
         if any(entry.kind.is_chunk for entry in entries):
             return incomplete_message(self._topic)
-        messages = sum(entry.messages for entry in entries)
         return SendError(
-            f"{messages} messages were not acknowledged when the connection was lost; they were not found "
-            f"in the topic, and the broker would drop them as duplicates of producer {self.producer_name} "
-            "if they were sent again",
+            f"{self.missing} messages were not acknowledged when the connection was lost; they were not "
+            "found in the topic, and the broker would drop them as duplicates of producer "
+            f"{self.producer_name} if they were sent again",
             topic=self._topic,
             advice="Somebody else may have written under that name, an open transaction may hide them, "
             "or the broker may have removed them. Let Spark retry tasks (spark.task.maxFailures)",

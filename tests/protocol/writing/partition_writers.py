@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulsar_spark.errors import ConnectError, TopicNotFoundError
+from pulsar_spark.errors import AuthError, ConnectError, TerminatedError, TopicNotFoundError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, WriterState
@@ -24,15 +24,18 @@ PLACE = 7, 1
 DROPPED = -1, -1
 CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
-REGISTERING, OPEN, FULL, LOST, FAILED, CLOSED = WriterState
+TERMINATED = TerminatedError("terminated")
+REGISTERING, OPEN, FULL, LOST, SEALED, FAILED, CLOSED = WriterState
 
 
 def new_packer(*, chunking=False, **options):
     return Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, **options)
 
 
-def new_writer(*, max_messages=FULL_AT, chunking=False, is_shared_name=True, budget=None, **options):
-    packer = new_packer(chunking=chunking)
+def new_writer(
+    *, max_messages=FULL_AT, chunking=False, is_shared_name=True, budget=None, keeps_rows=False, **options
+):
+    packer = new_packer(chunking=chunking, keeps_rows=keeps_rows)
     window = PendingWindow(TOPIC, max_messages, budget or MemoryBudget(10**6), TIMEOUT)
     stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
     return PartitionWriter(TOPIC, packer, window, stored, **options)
@@ -101,7 +104,7 @@ def ids(entries):
 
 def writer_in(state, **options):
     """A writer in a state, with entry 0 pending; if it is full, 1 is pending too, and 2 waits."""
-    writer = new_writer(**options)
+    writer = new_writer(**{"is_segment": state is SEALED, **options})
     register(writer)
     writer.add(entries(writer), 0.0)
     if state is REGISTERING:
@@ -111,9 +114,11 @@ def writer_in(state, **options):
         writer.add(entries(writer, 2), 0.0)
     elif state is LOST:
         writer.lost(CUT)
+    elif state is SEALED:
+        writer.lost(TERMINATED)
     elif state is FAILED:
         writer.lost(CUT)
-        writer.give_up(FINAL)
+        writer.give_up(AuthError("no right") if options.get("is_segment") else FINAL)
     elif state is CLOSED:
         writer.close()
     assert writer.state is state

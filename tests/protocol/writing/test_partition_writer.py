@@ -32,6 +32,8 @@ from tests.protocol.writing.partition_writers import (
     OPEN,
     PLACE,
     REGISTERING,
+    SEALED,
+    TERMINATED,
     TIMEOUT,
     TOPIC,
     entries,
@@ -66,51 +68,82 @@ INPUTS = {
 # What it gives, or raises, and the next state; None: the same state. In the order of ``WriterState``.
 TABLE: dict[str, list[tuple[Any, Any]]] = {
     "add one": [
-        ([], None),
-        ([1], None),
-        ([], None),
-        ([], None),
-        (TopicNotFoundError, None),
-        (ClosedError, None),
+        *(([], None), ([1], None), ([], None), ([], None), ([], None)),
+        *((TopicNotFoundError, None), (ClosedError, None)),
     ],
     "add three": [
-        *(([], None), ([1], FULL), ([], None), ([], None)),
+        *(([], None), ([1], FULL), ([], None), ([], None), ([], None)),
         *((TopicNotFoundError, None), (ClosedError, None)),
     ],
     "resume": [
-        ([], None),
-        ([], None),
-        ([], None),
-        ([], None),
-        (TopicNotFoundError, None),
-        (ClosedError, None),
+        *(([], None), ([], None), ([], None), ([], None), ([], None)),
+        *((TopicNotFoundError, None), (ClosedError, None)),
     ],
-    "receipt of the oldest": [(None, None), (0, None), (0, None), (None, None), (None, None), (None, None)],
+    "receipt of the oldest": [(None, None), (0, None), (0, None), *[(None, None)] * 4],
     "receipt of a newer one": [
         *((None, None), (ProtocolError, None), (ProtocolError, None)),
-        *((None, None), (None, None), (None, None)),
+        *[(None, None)] * 4,
     ],
     "receipt of one that was dropped": [
         *((None, None), (None, FAILED), (None, FAILED)),
-        *((None, None), (None, None), (None, None)),
+        *[(None, None)] * 4,
     ],
-    "refused": [(None, LOST), (None, LOST), (None, LOST), (None, None), (None, None), (None, None)],
-    "lost": [(None, LOST), (None, LOST), (None, LOST), (None, None), (None, None), (None, None)],
+    "refused": [(None, LOST), (None, LOST), (None, LOST), *[(None, None)] * 4],
+    "lost": [(None, LOST), (None, LOST), (None, LOST), *[(None, None)] * 4],
     "registering": [
         *((None, None), (None, REGISTERING), (None, REGISTERING)),
-        *((None, REGISTERING), (None, None), (None, None)),
+        *((None, REGISTERING), (None, None), (None, None), (None, None)),
     ],
     "next step": [
         *((Step.REOPEN, None), (Step.WAIT, None), (Step.WAIT, None)),
-        *((Step.REOPEN, None), (Step.STOP, None), (Step.STOP, None)),
+        *((Step.REOPEN, None), (Step.STOP, None), (Step.STOP, None), (Step.STOP, None)),
     ],
-    "next step, too late": [
-        *((Step.STOP, FAILED), (Step.STOP, FAILED), (Step.STOP, FAILED)),
-        *((Step.STOP, FAILED), (Step.STOP, None), (Step.STOP, None)),
-    ],
-    "give up": [(None, FAILED), (None, FAILED), (None, FAILED), (None, FAILED), (None, None), (None, None)],
-    "close": [(None, CLOSED), (None, CLOSED), (None, CLOSED), (None, CLOSED), (None, CLOSED), (None, None)],
+    "next step, too late": [*[(Step.STOP, FAILED)] * 4, *[(Step.STOP, None)] * 3],
+    "give up": [*[(None, FAILED)] * 4, *[(None, None)] * 3],
+    "close": [*[(None, CLOSED)] * 6, (None, None)],
 }
+
+
+ENDS = {
+    "refused": lambda writer: writer.refused(0, pb.TopicTerminatedError, "terminated"),
+    "lost": lambda writer: writer.lost(TERMINATED),
+    "failed registration": lambda writer: writer.give_up(TERMINATED),
+    "deleted": lambda writer: writer.give_up(FINAL),
+}
+
+
+@for_each("end", ENDS)
+@for_each("state", WriterState)
+def test_the_end_of_a_segment_is_no_failure(end, state):
+    writer = writer_in(state, is_segment=True)
+    ENDS[end](writer)
+    assert writer.state is (state if state in (FAILED, CLOSED) else SEALED)
+
+
+@for_each("end", ENDS)
+def test_the_end_of_another_topic_is_a_failure(end):
+    writer = writer_in(OPEN)
+    ENDS[end](writer)
+    assert writer.next_step(1.0) is Step.STOP
+    assert writer.state is FAILED
+
+
+def test_entries_that_a_sealed_segment_does_not_have_are_given_back_in_order():
+    writer = new_writer(is_segment=True, keeps_rows=True)
+    register(writer)
+    first = entries(writer, 4)
+    writer.add(first, 0.0)
+    assert writer.receipt(0, *PLACE) is first[0]
+    writer.resume(0.0)
+    writer.refused(1, pb.TopicTerminatedError, "terminated")
+    later = entries(writer, 2)
+    assert writer.add(later, 1.0) == []
+    proof = writer.proof
+    prove(proof, first[1:2])
+    assert (proof.after, proof.missing) == (MessageId(*PLACE), 1)
+    assert writer.settle(proof.found) == [*first[2:], *later]
+    assert (writer.tally.sent.messages, writer.state) == (2, CLOSED)
+    assert writer.proof is None
 
 
 def test_the_table_is_whole():
