@@ -175,10 +175,9 @@ class TopicName(NamedTuple):
             _check_domain(domain, text)
         elif not scalable:
             raise UnsupportedError(
-                "a scalable topic can be read, and not be written or used otherwise: its versions disagree "
-                "on the segment of a key, and no deduplication survives the split of a segment",
+                "a scalable topic can be read and written, and not be used otherwise",
                 topic=text[:500],
-                advice="Write to a topic persistent://..., or use Pulsar's Java client of version 5",
+                advice="Name a topic persistent://...",
             )
         why = _why_invalid(parts)
         if why is not None:

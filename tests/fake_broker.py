@@ -131,6 +131,11 @@ class FakeBroker:
             if name not in self.layouts:
                 self._tell_list_watchers(name, "added")
             self.layouts[name] = layout
+            for each in layout.segments:
+                place = each.hash_start, each.hash_end, each.segment_id
+                segment = self.create(TopicName.parse(name, scalable=True).segment(*place))
+                if each.state == pb.SEALED and not segment.is_terminated:
+                    self.terminate(segment)
             for connection in self._connections:
                 for session_id, topic in connection.lookups.items():
                     if topic == name:
@@ -148,6 +153,14 @@ class FakeBroker:
             for watch_id, namespace in connection.list_watchers.items():
                 if is_in(name, namespace):
                     connection.send(Type.WATCH_SCALABLE_TOPICS_UPDATE, watch_id=watch_id, diff=diff)
+
+    def terminate(self, topic: FakeTopic) -> None:
+        """Let a topic store no more entries, and close its producers, before a new layout says so."""
+        with self.changed:
+            topic.is_terminated = True
+            for producer in self.open_producers:
+                if producer.topic is topic:
+                    producer.connection.close_producer(producer)
 
     def delete(self, name: TopicName | str) -> None:
         """Delete a topic under its consumers and producers, which are closed."""

@@ -203,7 +203,6 @@ class FakeConnection:
         self.send(Type.SUCCESS, request_id=body.request_id)
 
     def _look_up_segments(self, body: Any) -> None:
-        assert not body.create_if_missing  # a misspelt name would become a topic
         self.lookups[body.session_id] = body.topic
         layout = self._broker.layouts.get(body.topic)
         answer: dict[str, object] = {"dag": layout, "resolved_topic_name": body.topic}
@@ -345,6 +344,9 @@ class FakeConnection:
         if self._broker.requires_encryption and not body.encrypted:
             self.error(body.request_id, pb.MetadataError, f"Encryption is required in {body.topic}")
             return
+        if topic.is_terminated:
+            self.error(body.request_id, pb.TopicTerminatedError, "Topic was already terminated")
+            return
         name = body.producer_name or f"fake-0-{next(self._broker.numbers)}"
         others = [one for one in self._broker.open_producers if one.topic is topic]
         is_exclusive = body.producer_access_mode != pb.Shared
@@ -459,7 +461,7 @@ class FakeConnection:
         if str(name) in self._broker.partitions:
             text = "Found partitioned metadata for non-partitioned topic"
             self.error(body.request_id, pb.NotAllowedError, text)
-        elif topic is None and (not create or self._broker.is_missing_partition(name)):
+        elif topic is None and (not create or name.is_segment or self._broker.is_missing_partition(name)):
             self.error(body.request_id, pb.TopicNotFound, f"Topic {name} does not exist")
         elif topic is None:
             return self._broker.create(name)

@@ -59,6 +59,7 @@ class FakeTopic:
         cursors: positions of subscriptions, by their names.
         stored_ids: the highest sequence id that is stored of each producer name, for deduplication.
         epoch: number of the last exclusive producer; -1 where there was none.
+        is_terminated: whether it stores no more entries.
     """
 
     def __init__(self, name: str, new_ledger: Callable[[], int]) -> None:
@@ -67,6 +68,7 @@ class FakeTopic:
         self.cursors: dict[str, FakeCursor] = {}
         self.stored_ids: dict[str, int] = {}
         self.epoch = -1
+        self.is_terminated = False
         self._new_ledger = new_ledger
         self._open: set[TxnId] = set()
         self._aborted: set[TxnId] = set()

@@ -412,7 +412,9 @@ def test_a_scalable_topic_is_one_only_where_it_may_be():
     topic = TopicName.parse(text, scalable=True)
     assert str(topic) == text
     assert (topic.is_scalable, topic.is_segment, topic.partition, topic.base) == (True, False, -1, topic)
-    with pytest.raises(UnsupportedError, match=r"can be read.*topic://tenant/ns/st.*persistent://"):
+    with pytest.raises(
+        UnsupportedError, match=r"can be read and written.*topic://tenant/ns/st.*persistent://"
+    ):
         TopicName.parse(text)
     assert TopicName.found("topic://tenant/ns/st") is None
 

@@ -13,6 +13,7 @@ REASONS = {
     "cli/admin_arguments.py": "tests/cli/test_admin.py",
     "cli/messages.py": "integration/ops/test_cli_messages.py: it speaks to a broker",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
+    "client/writing/routers.py": "tests/client/writing/test_topic_writer_partitions.py",
     "client/reading/origins.py": "tests/client/reading/test_stored_run.py",
     "client/writing/producer_options.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",

@@ -17,7 +17,7 @@ from integration.helpers.java_segments import KINDS, consume_in_java_5, produce_
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
-from integration.helpers.transactions import SETTINGS, Coordinator
+from integration.helpers.transactions import Coordinator
 from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.cli import main
 from pulsar_spark.client import Admin as ServiceAdmin
@@ -28,31 +28,12 @@ from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.topics import migrated
 from pulsar_spark_broker.jars import VERSION_VARIABLE
 
-# Tests say when segments change.
-_SETTINGS = SETTINGS | {"scalableTopicAutoScaleEnabled": "false"}
 KEYS = [f"key-{number}" for number in range(12)]
-
-
-@pytest.fixture(scope="module")
-def line_5():
-    """A broker with transactions, which deduplicates; it keeps nothing that no subscription holds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
-        with StandaloneBroker(_SETTINGS, jvm=TEST_JVM) as broker:
-            assert broker.admin.version() == NEWEST_LINE
-            broker.admin.set_deduplication("public/default", True)
-            yield broker
 
 
 @pytest.fixture
 def pulsar(spark, line_5):
     return PulsarInSpark(spark, line_5.service_url)
-
-
-@pytest.fixture
-def scalable(line_5, topic):
-    with ScalableTopic(line_5.service_url, line_5.admin, topic.rpartition("/")[2]) as created:
-        yield created
 
 
 def assert_complete(rows, counts):

@@ -31,6 +31,7 @@ class SegmentWatch(Closing):
     Args:
         client: client of the cluster.
         topic: scalable topic, by any of its names; a classic topic has one segment for each partition.
+        create: whether the broker may create a missing topic by its policy.
 
     Raises:
         UnsupportedError: the broker has no scalable topics.
@@ -38,7 +39,8 @@ class SegmentWatch(Closing):
         BrokerError: the broker refused, or no broker answered within the operation timeout.
     """
 
-    def __init__(self, client: Client, topic: TopicName) -> None:
+    def __init__(self, client: Client, topic: TopicName, *, create: bool = False) -> None:
+        self._create = create
         self._client = client
         self._topic = topic
         self._updates = _Updates(topic, 0)
@@ -62,6 +64,10 @@ class SegmentWatch(Closing):
         assert latest is not None
         self._given = latest.epoch
         return latest
+
+    def await_change(self, seconds: float) -> None:
+        """Waits at most so long until ``changed``."""
+        self._updates.await_other(self._given, seconds)
 
     def close(self) -> None:
         """Ends the lookup session, without waiting for the broker."""
@@ -87,7 +93,7 @@ class SegmentWatch(Closing):
         self._session = session
         try:
             session.attach(Role.WATCHER, self._id, self._updates)
-            session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
+            session.send(commands.scalable_topic_lookup(self._id, str(self._topic), create=self._create))
             session.ping()  # a silent connection ends, although this request has no id
             self._updates.await_first(deadline)
         except BaseException as error:  # also SystemExit, by which Spark ends the planner
@@ -145,6 +151,11 @@ class _Updates:
         with self._changed:
             self.error = error
             self._changed.notify_all()
+
+    def await_other(self, epoch: int | None, seconds: float) -> None:
+        """Waits at most so long for a layout of another epoch, or the session's end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.error is not None or self.epoch != epoch, seconds)
 
     def await_first(self, deadline: Deadline) -> None:
         """Waits for the first layout; raises the broker's error, or DeadlineError without an answer."""

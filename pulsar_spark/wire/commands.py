@@ -142,9 +142,12 @@ def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=command))
 
 
-def scalable_topic_lookup(session_id: int, topic: str) -> bytes:
-    """SCALABLE_TOPIC_LOOKUP: asks for a topic's segments, and later for each change. Creates no topic."""
-    command = pb.CommandScalableTopicLookup(session_id=session_id, topic=topic, create_if_missing=False)
+def scalable_topic_lookup(session_id: int, topic: str, *, create: bool = False) -> bytes:
+    """SCALABLE_TOPIC_LOOKUP: asks for a topic's segments, and later for each change.
+
+    ``create``: whether the broker may create a missing topic by its policy.
+    """
+    command = pb.CommandScalableTopicLookup(session_id=session_id, topic=topic, create_if_missing=create)
     return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_LOOKUP, scalableTopicLookup=command))
 
 

@@ -86,7 +86,7 @@ def test_what_travels_to_tasks_can_be_pickled():
     assert list(reader.read(InputPartition(None))) == []
     assert list(stream_reader.read(InputPartition(None))) == []
     pickle.dumps(source(topic="t").streamWriter(VALUE, overwrite=True))
-    report = TaskReport({"t": [(1, 7, 70, 0, 2, 3, -1, 2, 9, -1)]})
+    report = TaskReport({"t": [("1", 7, 70, 0, 2, 3, -1, 2, 9, -1)]})
     assert pickle.loads(pickle.dumps(report)) == report
 
 

@@ -49,7 +49,7 @@ MESSAGES = {
     "stream writer": lambda: source(SINK).streamWriter(ROWS, overwrite=False),
     "partition": lambda: InputPartition((Range(TopicName.parse(f"{TOPIC}-partition-4095"), LAST, LAST),)),
     "commit message": lambda: TaskReport(
-        {TOPIC: [(4095, 10**12, 10**12, 0, *2 * (LAST.ledger, LAST.entry, LAST.batch_index))]}
+        {TOPIC: [("4095", 10**12, 10**12, 0, *2 * (LAST.ledger, LAST.entry, LAST.batch_index))]}
     ),
 }
 

@@ -410,3 +410,8 @@ def test_minus_one_on_the_wire():
 def test_ids_of_requests_and_consumers_use_all_64_bits(request_id, consumer_id):
     _, body = body_of(commands.get_last_message_id(request_id, consumer_id))
     assert (body.request_id, body.consumer_id) == (request_id, consumer_id)
+
+
+def test_a_lookup_of_segments_may_create_the_topic():
+    _, command = body_of(commands.scalable_topic_lookup(5, "topic://a/b/c", create=True))
+    assert command.create_if_missing

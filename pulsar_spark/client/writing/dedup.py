@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
@@ -48,15 +49,19 @@ class RoutedRows(NamedTuple):
         columns: the rows.
         keys: encoded keys of the rows.
         partitions: partition of each row, int32[n].
+        hashes: bucket hash of each row of a scalable topic, uint32[n]; None for other topics.
     """
 
     columns: MessageColumns
     keys: EncodedKeys
     partitions: Partitions
+    hashes: npt.NDArray[np.uint32] | None = None
 
     def take(self, rows: Ints) -> RoutedRows:
         """Returns the rows at the given indexes, in that order."""
-        return RoutedRows(self.columns.take(pa.array(rows)), self.keys.take(rows), self.partitions[rows])
+        hashes = None if self.hashes is None else self.hashes[rows]
+        columns, keys = self.columns.take(pa.array(rows)), self.keys.take(rows)
+        return RoutedRows(columns, keys, self.partitions[rows], hashes)
 
 
 @dataclass(slots=True)
@@ -253,7 +258,7 @@ class DedupTask:
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
         """
-        columns, _, partitions = rows
+        columns, partitions = rows.columns, rows.partitions
         run = self.run_of(topic)
         run.rows += len(columns)
         if not run.stored.has_more and not (self.strict and run.is_replay):

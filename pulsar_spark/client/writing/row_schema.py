@@ -12,6 +12,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.schemas import VersionedSchema
+from pulsar_spark.client.segment_watch import SegmentWatch
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import ProtocolError, SchemaError, TopicNotFoundError, UnsupportedError, from_server
@@ -85,7 +86,7 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
         SchemaError: the broker refused the schema; the text has its reason.
         BrokerError: the topic cannot be reached within the operation timeout.
     """
-    partition = client.partitions(topic, create=True)[0]
+    partition = _any_partition(client, topic)
     deadline = client.operation()
     try:
         version = retry(lambda: _get_or_create(client, partition, schema, deadline), deadline)
@@ -97,6 +98,14 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
     if version is None:
         raise ProtocolError("the broker's response to a schema registration has no version", topic=str(topic))
     return version
+
+
+def _any_partition(client: Client, topic: TopicName) -> TopicName:
+    """Returns a partition or an active segment; the broker may create the topic."""
+    if not topic.is_scalable:
+        return client.partitions(topic, create=True)[0]
+    with SegmentWatch(client, topic, create=True) as watch:
+        return watch.layout().active[0].topic
 
 
 def _get_or_create(client: Client, topic: TopicName, schema: Schema, deadline: Deadline) -> int | None:

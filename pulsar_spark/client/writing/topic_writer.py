@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -27,6 +26,7 @@ from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
 from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMode, ProducerOptions, UserCode
+from pulsar_spark.client.writing.routers import new_router
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
@@ -40,7 +40,7 @@ from pulsar_spark.protocol.writing.batcher import (
     stable_order,
 )
 from pulsar_spark.protocol.writing.pending import MemoryBudget
-from pulsar_spark.protocol.writing.routing import Partitions, Router, TaskPlace
+from pulsar_spark.protocol.writing.routing import Partitions, Router, TaskPlace, Words
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, check_properties, encode_keys
@@ -52,10 +52,6 @@ _MENDING_INTERVAL = 0.5
 
 # Seconds between requests for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
-
-# Rows without a key that go to one partition before the next one, if batches have no limit of messages, or if
-# a replay must choose the same partitions.
-_BLOCK = 1000
 
 # Bytes of encoded rows that are grouped by key. Twice as many are in memory during sorting.
 _WINDOW = 4 << 20
@@ -121,7 +117,7 @@ class TopicWriter(Closing):
         self._producers: dict[int, Producer] = {}  # by number of the partition
         if dedup is not None:
             dedup.check_name(topic)
-        self._names = client.partitions(topic, create=True)
+        self._names = self._find_names()
         self._memory.share(self, len(self._names))
         has_shared_name = transaction is None and (dedup is not None or options.name is not None)
         try:
@@ -137,6 +133,13 @@ class TopicWriter(Closing):
         self._closing: Deadline | None = None
         self._keeper = threading.Thread(target=self._keep_up, name=f"pulsar writer {topic}", daemon=True)
         self._keeper.start()
+
+    def _find_names(self) -> list[TopicName]:
+        return self._client.partitions(self._topic, create=True)
+
+    def _new_router(self, place: TaskPlace | None) -> Router:
+        count, is_dedup = len(self._names), self._dedup is not None
+        return new_router(Router, self._options, self._code, count, place, has_equal_blocks=is_dedup)
 
     def send(self, columns: MessageColumns) -> None:
         """Sends all rows; waits while the pending windows are full.
@@ -317,27 +320,6 @@ class TopicWriter(Closing):
                 self._memory.share(self, len(names))
                 self._open([])
 
-    def _new_router(self, place: TaskPlace | None) -> Router:
-        options, count = self._options, len(self._names)
-        by_time = options.batching and place is None
-        start = (
-            random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
-        )
-        if self._dedup is not None:
-            # Two live copies of a task exclude each other only in partitions that both write. So rows must go
-            # to the same partitions in each copy, for all sizes of batches.
-            block = _BLOCK
-        else:
-            block = (options.batching_max_messages or _BLOCK) if options.batching else 1
-        return Router(
-            options.routing_mode,
-            options.hashing_scheme,
-            self._code.router,
-            start=start,
-            block=block,
-            switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
-        )
-
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
         """Holds the lock. All later calls also raise an error of this block, because rows may be missing."""
@@ -357,12 +339,8 @@ class TopicWriter(Closing):
     def _send(self, columns: MessageColumns) -> None:
         if columns.properties is not None:
             check_properties(columns.properties)
-        count = len(self._names)
         keys = encode_keys(columns.key, as_bytes=self._options.sends_key_bytes)
-        partitions = self._router.route(columns, keys.texts, count, time.monotonic())
-        if len(self._producers) < count:
-            self._open(np.flatnonzero(np.bincount(partitions)).tolist())
-        parts = [RoutedRows(columns, keys, partitions)]
+        parts = [self._routed(columns, keys)]
         if self._dedup is not None:
             parts = self._dedup.to_send(self._topic, parts[0], self._producers[0].schema_version)
         must_cut = columns.sequence_id is not None or columns.deliver_at is not None
@@ -374,9 +352,16 @@ class TopicWriter(Closing):
                 continue
             self._send_held()
             if self._options.batching and not must_cut:
-                self._send_batched(*rows)
+                self._send_batched(rows)
             else:
-                self._send_cut(*rows)
+                self._send_cut(rows)
+
+    def _routed(self, columns: MessageColumns, keys: EncodedKeys) -> RoutedRows:
+        """Chooses the partitions of rows, and opens the missing producers."""
+        partitions = self._router.route(columns, keys.texts, len(self._names), time.monotonic())
+        if len(self._producers) < len(self._names):
+            self._open(np.flatnonzero(np.bincount(partitions)).tolist())
+        return RoutedRows(columns, keys, partitions)
 
     def _hold(self, rows: RoutedRows) -> None:
         """Holds rows until a window is full, then sends the rows of each key in separate batches."""
@@ -393,20 +378,30 @@ class TopicWriter(Closing):
         groups = group_by_key(rows, len(self._names))
         self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts)
 
-    def _send_batched(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
-        order, bounds = self._by_partition(partitions)
-        encoded = encode_batch_messages(columns, keys, order=order if len(self._names) > 1 else None)
-        self._send_encoded(encoded.buffer, encoded.offsets, bounds)
+    def _send_batched(self, rows: RoutedRows) -> None:
+        order, bounds = self._by_partition(rows.partitions)
+        encoded = encode_batch_messages(
+            rows.columns, rows.keys, order=order if len(self._names) > 1 else None
+        )
+        hashes = None if rows.hashes is None else rows.hashes[order]
+        self._send_encoded(encoded.buffer, encoded.offsets, bounds, hashes=hashes)
 
     def _send_encoded(
-        self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints] | None = None
+        self,
+        body: memoryview,
+        offsets: Ints,
+        bounds: Ints,
+        groups: Sequence[Ints] | None = None,
+        hashes: Words | None = None,
     ) -> None:
         """Puts rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        parts = [(number, offsets[first : last + 1]) for number, first, last in _parts(bounds)]
-        for number, own in parts:
-            self._producers[number].packer.check_messages(body, own)
-        for number, own in parts:
-            self._producers[number].send_rows(body, own, groups=None if groups is None else groups[number])
+        parts = _parts(bounds)
+        for number, first, last in parts:
+            self._producers[number].packer.check_messages(body, offsets[first : last + 1])
+        for number, first, last in parts:
+            own, some = offsets[first : last + 1], None if hashes is None else hashes[first:last]
+            group = None if groups is None else groups[number]
+            self._producers[number].send_rows(body, own, groups=group, hashes=some)
         self._changed.notify_all()
 
     def _by_partition(self, partitions: Partitions) -> tuple[Ints, Ints]:
@@ -416,10 +411,12 @@ class TopicWriter(Closing):
         order = stable_order(partitions)
         return order, np.searchsorted(partitions[order], np.arange(len(self._names) + 1))
 
-    def _send_cut(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
+    def _send_cut(self, rows: RoutedRows) -> None:
         """Sends rows that cannot all share batches: unbatched, with own ids, or with a delivery time."""
-        order, bounds = self._by_partition(partitions)
-        alone = np.full(len(columns), not self._options.batching)
+        columns, keys = rows.columns, rows.keys
+        order, bounds = self._by_partition(rows.partitions)
+        # A segment's entry has messages of one bucket.
+        alone = np.full(len(columns), not self._options.batching or rows.hashes is not None)
         begins = np.zeros(len(columns), np.bool_)
         ids: Ints | None = None
         if columns.deliver_at is not None:

@@ -185,7 +185,7 @@ def sink_options(values: Values) -> SinkOptions:
     is_transactional = values[_DELIVERY] is Delivery.TRANSACTIONAL
     return SinkOptions(
         client=client,
-        topic=_written(values[TOPIC]),
+        topic=values[TOPIC],
         producer=replace(producer_options(values), key_bytes=values[_KEY_BYTES]),
         router=router(values),
         delivery=values[_DELIVERY],
@@ -201,11 +201,6 @@ def sink_options(values: Values) -> SinkOptions:
         on_batch_written=values[_ON_BATCH_WRITTEN],
         log_level=values[LOG_LEVEL],
     )
-
-
-def _written(topic: TopicName | None) -> TopicName | None:
-    """Returns the topic to write to; raises UnsupportedError for a scalable topic."""
-    return None if topic is None else TopicName.parse(str(topic))
 
 
 def _value_options(values: Values) -> SinkValues:

@@ -313,7 +313,7 @@ def _by_topic(names: pa.Array) -> tuple[list[TopicName], np.ndarray]:
 
 @lru_cache(maxsize=10_000)
 def _topic(text: str) -> TopicName:
-    return TopicName.parse(text)
+    return TopicName.parse(text, scalable=True)
 
 
 def _milliseconds(array: pa.Array) -> pa.Int64Array | None:

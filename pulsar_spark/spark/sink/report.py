@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 # Maximum topic partitions that a log line lists one by one.
 _MAX_LISTED = 30
 
-# The numbers of a topic partition in a report: partition, messages, bytes, messages found, and the first
+# A topic partition in a report: ``TopicName.part``, messages, bytes, messages found, and the first
 # and last message id as three numbers each.
-_Numbers = tuple[int, int, int, int, int, int, int, int, int, int]
+_Numbers = tuple[str, int, int, int, int, int, int, int, int, int]
 _NO_ID = MessageId(-1, -1)
 
 
@@ -90,7 +90,7 @@ class TaskReport(WriterCommitMessage):
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
             ids = first.ledger, first.entry, first.batch_index, last.ledger, last.entry, last.batch_index
-            numbers = topic.partition, part.messages, part.bytes, part.found, *ids
+            numbers = topic.part, part.messages, part.bytes, part.found, *ids
             topics.setdefault(str(topic.base), []).append(numbers)
         return cls(topics, query=query, retries=retries)
 
@@ -99,11 +99,10 @@ class TaskReport(WriterCommitMessage):
         """Returns the totals of each topic partition."""
         found = {}
         for name, partitions in self.topics.items():
-            base = TopicName.parse(name)
-            for number, messages, size, stored, *ids in partitions:
+            base = TopicName.parse(name, scalable=True)
+            for part, messages, size, stored, *ids in partitions:
                 first, last = MessageId(*ids[:3]), MessageId(*ids[3:])
-                topic = base if number < 0 else base.of_partition(number)
-                found[topic] = SentTotals(
+                found[base.of_part(part)] = SentTotals(
                     messages,
                     size,
                     None if first == _NO_ID else first,

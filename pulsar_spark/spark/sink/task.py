@@ -19,11 +19,11 @@ from pulsar_spark.client import (
     ProducerOptions,
     SentTotals,
     TaskPlace,
-    TopicWriter,
     Transaction,
     UserCode,
     VersionedSchema,
     now,
+    open_topic_writer,
     retry_count,
     shared_client,
     task_memory,
@@ -98,7 +98,7 @@ def _send(
     chosen = topic_encoders(client, options, shape, schemas)
     began = now()
     open_writer = partial(
-        TopicWriter,
+        open_topic_writer,
         client,
         transaction=transaction,
         dedup=dedup,

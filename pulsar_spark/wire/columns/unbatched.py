@@ -5,6 +5,7 @@ The fields of such a message are in the entry's own MessageMetadata, and the who
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple, overload
@@ -15,6 +16,7 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_nulls
 from pulsar_spark.arrow.join import bytes_field, join, lengths
 from pulsar_spark.arrow.spans import gather, joined_buffer
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
 from pulsar_spark.wire.columns.message_columns import (
     DecodedColumns,
@@ -43,6 +45,16 @@ class EncodedSingle(NamedTuple):
     metadata: Buffer
     payload: Buffer
     sequence_ids: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> bytes | None:
+        """Returns the message's key, decoded; None for no key."""
+        required = b"\x0a\x00\x10\x00\x18\x00"  # fields 1 to 3, empty
+        metadata = pb.MessageMetadata.FromString(required + bytes(self.metadata))
+        if not metadata.HasField("partition_key"):
+            return None
+        key = metadata.partition_key
+        return base64.b64decode(key) if metadata.partition_key_b64_encoded else key
 
 
 class EncodedSingles(Sequence[EncodedSingle]):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_spark.client import KeyValueEncoding, PartKind, ProducerCryptoFailureAction
-from pulsar_spark.errors import OptionError, UnsupportedError
+from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import EncryptionOptions
 from pulsar_spark.spark.options.parse import parse_sink
@@ -137,6 +137,5 @@ def test_a_delivery_of_other_connectors_is_answered_with_ours(text, right):
         sink(delivery=text)
 
 
-def test_a_scalable_topic_is_not_written():
-    with pytest.raises(UnsupportedError, match=r"topic://public/default/st.*persistent://"):
-        sink(topic="topic://public/default/st")
+def test_a_scalable_topic_is_written():
+    assert str(sink(topic="topic://public/default/st").topic) == "topic://public/default/st"

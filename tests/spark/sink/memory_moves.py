@@ -87,7 +87,7 @@ class MemoryWriter(AbstractContextManager["MemoryWriter"]):
         at = (np.arange(len(rows)) + self._count).astype(np.int32) % len(self._names)
         self._count += len(rows)
         routed = RoutedRows(rows, encode_keys(rows.key), at)
-        for some, _, partitions in self._task.to_send(self._topic, routed, None):
+        for some, _, partitions, _ in self._task.to_send(self._topic, routed, None):
             for value, number in zip(some.value.to_pylist(), partitions.tolist(), strict=True):
                 self._open_rows[number].append(value)
                 if len(self._open_rows[number]) == self._size:

@@ -11,6 +11,7 @@ from pulsar_spark.spark.sink import report
 from pulsar_spark.spark.sink.report import TaskReport, TopicPartitionMetrics, add_up, report_batch
 
 T = TopicName.parse("t")
+SCALABLE = TopicName.parse("topic://public/default/t", scalable=True)
 REPORTED: list[Any] = []
 
 
@@ -36,6 +37,7 @@ def test_a_report_comes_back_as_it_was():
         T.of_partition(10): sent(2, MessageId(1, 2, 0), MessageId(1, 3)),
         T.of_partition(2): sent(3, None, None),
         TopicName.parse("other/ns/whole"): sent(1, MessageId(5, 0), MessageId(5, 0)),
+        SCALABLE.segment(0, 0x7FFF, 3): sent(1, MessageId(6, 0), MessageId(6, 0)),
     }
     assert TaskReport.of(parts).sent == parts
     assert TaskReport.of({}).sent == {}

@@ -1,0 +1,42 @@
+"""Makes the routers of writers from the users' options."""
+
+from __future__ import annotations
+
+import random
+from typing import TypeVar
+
+from pulsar_spark.client.writing.producer_options import ProducerOptions, UserCode
+from pulsar_spark.protocol.writing.routing import Router, TaskPlace
+
+# Rows without a key that go to one partition before the next one, if batches have no limit of messages, or if
+# a replay must choose the same partitions.
+_BLOCK = 1000
+
+R = TypeVar("R", bound=Router)
+
+
+def new_router(
+    kind: type[R],
+    options: ProducerOptions,
+    code: UserCode,
+    partitions: int,
+    place: TaskPlace | None,
+    *,
+    has_equal_blocks: bool = False,
+) -> R:
+    """Makes the router of one writer, see :class:`TopicWriter`.
+
+    ``has_equal_blocks``: whether blocks must not depend on the size of batches. Two live copies of a task
+    exclude each other only in partitions that both write, so rows must go to the same partitions in each.
+    """
+    by_time = options.batching and place is None
+    mode = options.routing_mode
+    block = (options.batching_max_messages or _BLOCK) if options.batching else 1
+    return kind(
+        mode,
+        options.hashing_scheme,
+        code.router,
+        start=random.randrange(partitions) if place is None else place.first_partition(partitions, mode),
+        block=_BLOCK if has_equal_blocks else block,
+        switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
+    )

@@ -1,0 +1,355 @@
+"""SegmentWriter: the TopicWriter of a scalable topic. Its partitions are the active segments.
+
+When a segment is split or merged, its producer ends: the rows that it has not stored go to the segments of
+their keys then, before any later row. So the rows of a key stay in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.join import EncodedMessages
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.segment_watch import SegmentWatch
+from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
+from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMode, ProducerOptions, UserCode
+from pulsar_spark.client.writing.routers import new_router
+from pulsar_spark.client.writing.topic_writer import TopicWriter
+from pulsar_spark.client.writing.transactions import Transaction
+from pulsar_spark.errors import ClosedError, OptionError, SendError, TerminatedError, UnsupportedError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.segments import Segment, TopicLayout
+from pulsar_spark.protocol.writing.batcher import Batch, KeyedRows, group_by_key, keyed_rows
+from pulsar_spark.protocol.writing.outgoing import Outgoing
+from pulsar_spark.protocol.writing.pending import MemoryBudget
+from pulsar_spark.protocol.writing.routing import (
+    Partitions,
+    SegmentRouter,
+    TaskPlace,
+    Words,
+    bucket_hashes,
+    raw_hashes,
+)
+from pulsar_spark.protocol.writing.sent_totals import SentTotals
+from pulsar_spark.wire.columns.batches import decode_batches, encode_batch_messages
+from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.unbatched import EncodedSingle
+
+_WHY = {
+    "delivery=transactional": "transactions with segments are not supported",
+    "delivery=effectively-once": "brokers deduplicate within a segment, so not over its split",
+    "initialSequenceId": "the ids of each segment begin at 0",
+    "accessMode": "another producer could take a new segment first",
+    "messageRouter": "the hash of a row's key chooses its segment",
+}
+
+# Seconds after which a wait for another layout checks whether the writer is being closed.
+_PAUSE = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class SegmentWriter(TopicWriter):
+    """Writes to the active segments of one scalable topic; see :class:`TopicWriter`.
+
+    Rows are stored at least once. A row is stored twice only if its producer sends it again after a lost
+    connection, or with a WARNING if a sealed segment cannot be searched for it. Encrypted rows share a batch
+    only if it has one key, because a batch of several keys would have to show them.
+
+    Raises:
+        UnsupportedError: the options ask for something that a change of segments would break.
+    """
+
+    _router: SegmentRouter
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        options: ProducerOptions,
+        *,
+        place: TaskPlace | None = None,
+        transaction: Transaction | None = None,
+        dedup: DedupTask | None = None,
+        memory: MemoryBudget | None = None,
+        code: UserCode = NO_USER_CODE,
+    ) -> None:
+        _check(topic, options, transaction, dedup, code)
+        if code.encryptor is not None and not options.is_key_based:
+            options = replace(options, batching=False)
+        self._active: dict[int, Segment] = {}
+        self._ended: list[Producer] = []
+        self._rerouted_at, self._stored_then = 0.0, -1
+        self._watch = SegmentWatch(client, topic, create=True)
+        try:
+            super().__init__(client, topic, options, place=place, memory=memory, code=code)
+        except BaseException:
+            self._watch.close()
+            raise
+
+    def flush(self) -> None:
+        """See :meth:`TopicWriter.flush`; also waits for the rows of segments that are sealed meanwhile."""
+        with self._changed:  # so the keeper does not send rows again after the last flush
+            is_unfinished = True
+            while is_unfinished:
+                super().flush()
+                with self._failing_for_good():
+                    is_unfinished = self._follow()
+
+    @property
+    def sent(self) -> dict[TopicName, SentTotals]:
+        """See :attr:`TopicWriter.sent`; includes segments that were sealed meanwhile."""
+        with self._changed:
+            ended = {each.topic: each.sent for each in self._ended if each.sent.messages}
+            return ended | super().sent
+
+    def close(self) -> None:
+        """See :meth:`TopicWriter.close`."""
+        super().close()
+        self._watch.close()
+
+    # ---- the layout
+
+    def _find_names(self) -> list[TopicName]:
+        self._names: list[TopicName] = []  # of all segments since the writer was opened; indexes stay
+        self._take(self._watch.layout())
+        return self._names
+
+    def _take(self, layout: TopicLayout) -> None:
+        self._epoch = layout.epoch
+        numbers = {name: number for number, name in enumerate(self._names)}
+        active = layout.active
+        for each in active:
+            if each.topic not in numbers:
+                numbers[each.topic] = len(self._names)
+                self._names.append(each.topic)
+        self._active = {numbers[each.topic]: each for each in active}
+
+    def _new_router(self, place: TaskPlace | None) -> SegmentRouter:
+        router = new_router(SegmentRouter, self._options, self._code, len(self._names), place)
+        router.follow(self._active)
+        return router
+
+    def _look_for_partitions(self) -> None:
+        with self._failing_for_good():
+            self._follow()
+
+    def _keep_up_once(self) -> float:
+        self._follow()
+        return super()._keep_up_once()
+
+    def _follow(self, *, refused: TerminatedError | None = None) -> bool:
+        """Takes a newer layout, and sends the rows again that sealed segments do not store.
+
+        ``refused``: the error of a segment that could not be opened, which a newer layout must explain.
+
+        Returns:
+            Whether there were such rows.
+
+        Raises:
+            SendError: no layout explains the end of a segment within the send timeout, or rows were sent
+                again for so long without a receipt.
+        """
+        sealed = {each.topic for each in self._producers.values() if each.is_sealed}
+        if not (sealed or refused or self._watch.changed):
+            return False
+        self._send_held()
+        self._take(self._await_layout(sealed, refused))
+        self._router.follow(self._active)
+        self._memory.share(self, len(self._active))
+        has_rows = False
+        # Each time the next one, because sending rows again may take another layout.
+        while retired := [number for number in self._producers if number not in self._active]:
+            producer = self._producers[retired[0]]
+            rows = producer.settle()
+            self._ended.append(self._producers.pop(retired[0]))
+            if rows:
+                has_rows = True
+                self._check_progress(producer.topic)
+                _log.info("%s is sealed: rows that it does not have go to other segments", producer.topic)
+                self._send_again(rows)
+        return has_rows
+
+    def _await_layout(self, sealed: set[TopicName], refused: TerminatedError | None) -> TopicLayout:
+        """Returns the layout once it has other active segments than those that were found sealed."""
+        deadline = Deadline(self._options.send_timeout)
+        while True:
+            layout = self._watch.layout()
+            is_newer = refused is None or layout.epoch != self._epoch
+            if is_newer and sealed.isdisjoint(each.topic for each in layout.active):
+                return layout
+            if deadline.passed:
+                raise refused or SendError(
+                    "the broker refuses messages for a segment, and no other segment has taken its place "
+                    f"within {self._options.send_timeout:g} s",
+                    topic=str(min(sealed)),
+                )
+            if self._closing is not None:
+                raise ClosedError("this writer has been closed")
+            self._watch.await_change(min(_PAUSE, deadline.left))
+
+    def _check_progress(self, topic: TopicName) -> None:
+        """Raises SendError if rows are sent again and again, and none is stored for the send timeout."""
+        now, stored = time.monotonic(), sum(each.messages for each in self.sent.values())
+        if stored != self._stored_then:
+            self._rerouted_at, self._stored_then = now, stored
+        elif now > self._rerouted_at + self._options.send_timeout:
+            raise SendError(
+                f"segments were sealed for {self._options.send_timeout:g} s, each before it stored a message",
+                topic=str(topic),
+            )
+
+    # ---- rows
+
+    def _check_ids(self, columns: MessageColumns) -> None:
+        if columns.sequence_id is not None:
+            raise OptionError(
+                "rows have a __sequenceId, but the topic is scalable: the ids of each segment begin at 0",
+                topic=str(self._topic),
+                advice="Drop the column",
+            )
+
+    def _routed(self, columns: MessageColumns, keys: EncodedKeys) -> RoutedRows:
+        if columns.partition is not None and columns.partition.null_count < len(columns):
+            raise OptionError(
+                "a row has a __partition, but the topic is scalable: the key chooses the segment",
+                advice="Drop the column, or leave it null",
+            )
+        numbers, hashes = self._placed(columns.key)
+        return RoutedRows(columns, keys, numbers, bucket_hashes(hashes, columns.ordering_key))
+
+    def _placed(self, keys: pa.BinaryArray) -> tuple[Partitions, Words]:
+        """Returns the segments of rows, whose producers are open, and the raw hashes of their keys."""
+        hashes, has_key = raw_hashes(keys), keys.is_valid().to_numpy(zero_copy_only=False)
+        while True:
+            numbers = self._router.route_hashes(hashes, has_key, time.monotonic())
+            try:
+                self._open(np.flatnonzero(np.bincount(numbers)).tolist())
+            except TerminatedError as error:
+                self._follow(refused=error)
+            else:
+                return numbers, hashes
+
+    def _send_batched(self, rows: RoutedRows) -> None:
+        if any(each.bucket_splits for each in self._active.values()):
+            encoded = encode_batch_messages(rows.columns, rows.keys)
+            assert rows.hashes is not None
+            self._send_by_bucket(keyed_rows(rows.columns, encoded, rows.partitions), rows.hashes)
+        else:
+            super()._send_batched(rows)
+
+    def _send_by_bucket(self, rows: KeyedRows, hashes: Words) -> None:
+        """Sends rows so that no batch has messages of two buckets."""
+        buckets = np.zeros(len(hashes), np.int64)
+        for number, segment in self._active.items():
+            if segment.bucket_splits:
+                of_segment = rows.partitions == number
+                buckets[of_segment] = np.searchsorted(segment.bucket_splits, hashes[of_segment], "right")
+        groups = group_by_key(rows._replace(keys=pa.array(buckets)), len(self._names))
+        self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts, hashes[groups.order])
+
+    def _new_producer(self, number: int, opening: Deadline | None) -> Producer:
+        name, options = self._names[number], self._options
+        if options.name is not None:
+            options = replace(options, name=f"{options.name}-seg-{name.partition}")
+        return Producer(
+            self._client,
+            name,
+            options,
+            len(self._active),
+            encryptor=self._code.encryptor,
+            on_receipt=self._interceptors.on_receipt(str(name)),
+            memory=self._memory,
+        )
+
+    # ---- rows of a sealed segment
+
+    def _send_again(self, rows: Iterable[Outgoing | Batch]) -> None:
+        contents = (each.rows if isinstance(each, Outgoing) else each for each in rows)
+        for is_batch, some in groupby(contents, lambda each: isinstance(each, Batch)):
+            if is_batch:
+                self._send_batches_again([each for each in some if isinstance(each, Batch)])
+            else:
+                self._send_singles_again([each for each in some if isinstance(each, EncodedSingle)])
+
+    def _send_batches_again(self, batches: Sequence[Batch]) -> None:
+        payloads = [b"".join(each.parts) for each in batches]
+        columns = decode_batches(payloads, [each.messages for each in batches]).columns
+        numbers, hashes = self._placed(columns.key)
+        body = memoryview(b"".join(payloads))
+        encoded = EncodedMessages(body, np.append(columns.starts, len(body)))
+        rows = keyed_rows(columns, encoded, numbers)
+        if self._is_key_based:
+            self._send_window(rows)
+        else:
+            self._send_by_bucket(rows, bucket_hashes(hashes, columns.ordering_key))
+
+    def _send_singles_again(self, messages: Sequence[EncodedSingle]) -> None:
+        numbers, _ = self._placed(pa.array([each.key for each in messages], pa.binary()))
+        for number in np.unique(numbers).tolist():
+            of_segment = np.flatnonzero(numbers == number).tolist()
+            self._producers[number].send_singles([messages[row] for row in of_segment])
+
+
+def open_topic_writer(
+    client: Client,
+    topic: TopicName,
+    options: ProducerOptions,
+    *,
+    place: TaskPlace | None = None,
+    transaction: Transaction | None = None,
+    dedup: DedupTask | None = None,
+    memory: MemoryBudget | None = None,
+    code: UserCode = NO_USER_CODE,
+) -> TopicWriter:
+    """Opens the writer of a topic of any kind; arguments and errors as for its class."""
+    kind = SegmentWriter if topic.is_scalable else TopicWriter
+    return kind(
+        client,
+        topic,
+        options,
+        place=place,
+        transaction=transaction,
+        dedup=dedup,
+        memory=memory,
+        code=code,
+    )
+
+
+def _check(
+    topic: TopicName,
+    options: ProducerOptions,
+    transaction: Transaction | None,
+    dedup: DedupTask | None,
+    code: UserCode,
+) -> None:
+    """Refuses options that need one place for all messages of a key, and warns once of the guarantee."""
+    refused = {
+        "delivery=transactional": transaction is not None,
+        "delivery=effectively-once": dedup is not None and dedup.required,
+        "initialSequenceId": options.initial_sequence_id is not None,
+        "accessMode": options.access_mode is not AccessMode.SHARED,
+        "messageRouter": code.router is not None,
+    }
+    for option, is_given in refused.items():
+        if is_given:
+            raise UnsupportedError(
+                f"{option} cannot be used with a scalable topic: {_WHY[option]}",
+                topic=str(topic),
+                advice="Leave it out, or write to a topic persistent://...",
+            )
+    if dedup is not None:
+        dedup.warning = dedup.warning or (
+            f"{topic}: rows are written at least once, because the topic is scalable. Set "
+            "delivery=at-least-once to accept duplicates"
+        )

@@ -1,0 +1,416 @@
+"""SegmentWriter: rows over changes of segments, against the fake broker."""
+
+import random
+import threading
+from collections import Counter, defaultdict
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client import (
+    AccessMode,
+    DedupTask,
+    Origin,
+    SegmentWriter,
+    TaskPlace,
+    UserCode,
+)
+from pulsar_spark.errors import ClosedError, OptionError, PulsarError, SendError, UnsupportedError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder
+from pulsar_spark.protocol.writing.routing import raw_hashes
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entry.codecs import decompress
+from tests.client.clients import client_of, columns, producing
+from tests.client.writing.topic_writers import LATE
+from tests.fake_broker import FakeBroker, pass_on, refuses, silence, without_answer
+from tests.fake_clients import Type
+from tests.fake_topics import NO_MESSAGE, section_of, split_section, values_of
+from tests.protocol.test_segments import segment
+from tests.writes import send_all
+
+TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
+KEYS = [b"key-%d" % number for number in range(9)]
+
+
+class Segments:
+    """The segments of the topic on a fake broker."""
+
+    def __init__(self, broker, count=1, *, has_buckets=False):
+        self._broker, self._has_buckets = broker, has_buckets
+        width = 0x10000 // count
+        self.all, self._epoch = [], 0
+        for number in range(count):
+            self._add(number * width, (number + 1) * width - 1 if number < count - 1 else 0xFFFF)
+        self.publish()
+
+    def _add(self, first, last):
+        added = segment(len(self.all), first, last)
+        if self._has_buckets:
+            added.entry_bucket_splits.extend([0x4000, 0x9000])
+        self.all.append(added)
+
+    @property
+    def active(self):
+        return sorted(
+            (each for each in self.all if each.state == pb.ACTIVE), key=lambda each: each.hash_start
+        )
+
+    def name(self, each):
+        return TOPIC.segment(each.hash_start, each.hash_end, each.segment_id)
+
+    def topic(self, each):
+        return self._broker.topics[str(self.name(each))]
+
+    def seal(self, *sealed):
+        """Terminates segments; the layout does not say so yet."""
+        for each in sealed:
+            each.state = pb.SEALED
+            self._broker.terminate(self.topic(each))
+
+    def split(self, each):
+        self.seal(each)
+        middle = (each.hash_start + each.hash_end) // 2
+        self._add(each.hash_start, middle)
+        self._add(middle + 1, each.hash_end)
+
+    def merge(self, left, right):
+        self.seal(left, right)
+        self._add(left.hash_start, right.hash_end)
+
+    def rebucket(self, each):
+        self.seal(each)
+        self._add(each.hash_start, each.hash_end)
+
+    def change(self, draw):
+        """Changes a segment or two, but not the layout."""
+        active = self.active
+        at = draw.randrange(len(active))
+        if at + 1 < len(active) and draw.random() < 0.5:
+            self.merge(*active[at : at + 2])
+        elif draw.random() < 0.2:
+            self.rebucket(active[at])
+        else:
+            self.split(active[at])
+
+    def publish(self):
+        self._epoch += 1
+        self._broker.lay_out(str(TOPIC), pb.ScalableTopicDAG(epoch=self._epoch, segments=self.all))
+
+    def values(self):
+        """Stored values by segment, the oldest first."""
+        return [
+            [value for entry in self.topic(each).entries for value in values_in(entry)] for each in self.all
+        ]
+
+    def entries(self):
+        return [entry for each in self.all for entry in self.topic(each).entries]
+
+
+def values_in(entry):
+    """The values of an entry, which may be compressed."""
+    metadata, payload = split_section(entry.section)
+    if metadata.compression != pb.NONE:
+        payload = bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, 1 << 20))
+    return values_of(metadata, payload)
+
+
+@pytest.fixture
+def broker():
+    with FakeBroker(has_segments=True) as broker:
+        yield broker
+
+
+def open_segments(client, *, delay=LATE, place=None, dedup=None, code=None, **options):
+    given = {} if code is None else {"code": code}
+    options |= {"batching_max_publish_delay": delay}
+    return SegmentWriter(client, TOPIC, producing(**options), place=place, dedup=dedup, **given)
+
+
+def keyed(first, count, keys=KEYS):
+    """Rows with values `key:number`, whose numbers ascend by key."""
+    rows = [(keys[at % len(keys)], at // len(keys)) for at in range(first, first + count)]
+    return columns([b"%s:%d" % row for row in rows], key=pa.array([key for key, _ in rows], pa.binary()))
+
+
+def assert_once_in_order(segments, count):
+    """Each row is in a segment of its key's hash, once, after all earlier rows of its key."""
+    by_key = defaultdict(list)
+    for each, values in zip(segments.all, segments.values(), strict=True):
+        for value in values:
+            key, _, number = value.partition(b":")
+            if number:
+                hashed = int(raw_hashes(pa.array([key], pa.binary()))[0]) >> 16
+                assert each.hash_start <= hashed <= each.hash_end
+                by_key[key].append(int(number))
+    for key, numbers in by_key.items():
+        assert numbers == list(range(len(numbers))), key
+    assert sum(map(len, by_key.values())) == count
+
+
+def test_rows_go_to_the_segments_of_their_keys(broker, client):
+    segments = Segments(broker, 4)
+    with open_segments(client) as writer:
+        send_all(writer, keyed(0, 100))
+        assert sum(each.messages for each in writer.sent.values()) == 100
+        assert {name.partition for name in writer.sent} <= {0, 1, 2, 3}
+    assert_once_in_order(segments, 100)
+
+
+def test_rows_without_a_key_take_turns(broker, client):
+    segments = Segments(broker, 3)
+    with open_segments(client, batching=False, place=TaskPlace(0, 0)) as writer:
+        send_all(writer, columns([b"%d" % number for number in range(6)]))
+    assert segments.values() == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
+
+
+def test_a_batch_has_one_bucket_and_says_its_hashes(broker, client):
+    segments = Segments(broker, has_buckets=True)
+    with open_segments(client) as writer:
+        send_all(writer, keyed(0, 90))
+    assert_once_in_order(segments, 90)
+    assert len(segments.entries()) == 3
+    for entry in segments.entries():
+        keys = [value.partition(b":")[0] for value in entry.values]
+        hashes = [int(each) & 0xFFFF for each in raw_hashes(pa.array(keys, pa.binary()))]
+        found = entry.metadata.entry_hash_min, entry.metadata.entry_hash_max
+        assert found == (min(hashes), max(hashes))
+        assert len({(each >= 0x4000) + (each >= 0x9000) for each in hashes}) == 1
+
+
+@pytest.mark.parametrize("options", [{"batching": False}, {"batcher_builder": BatcherBuilder.KEY_BASED}])
+def test_entries_of_one_key_need_no_hashes(broker, client, options):
+    segments = Segments(broker, has_buckets=True)
+    with open_segments(client, **options) as writer:
+        send_all(writer, keyed(0, 30))
+    assert_once_in_order(segments, 30)
+    for entry in segments.entries():
+        assert not entry.metadata.HasField("entry_hash_min")
+        assert {value.partition(b":")[0] for value in entry.values} == {entry.metadata.partition_key}
+
+
+def test_producers_are_named_by_their_segment(broker, client):
+    segments = Segments(broker, 2)
+    with open_segments(client, name="me") as writer:
+        send_all(writer, keyed(0, 20))
+        segments.split(segments.active[0])
+        segments.publish()
+        send_all(writer, keyed(20, 20))
+    names = {entry.metadata.producer_name for entry in segments.entries()}
+    assert names <= {b"me-seg-%d" % number for number in range(4)}
+    assert_once_in_order(segments, 40)
+
+
+@pytest.mark.parametrize("options", [{}, {"batching": False}, {"compression": pb.LZ4}])
+def test_rows_that_a_sealed_segment_does_not_have_go_to_its_children(broker, client, options, caplog):
+    segments = Segments(broker)
+    with open_segments(client, batching_max_messages=10, **options) as writer:
+        send_all(writer, keyed(0, 10))
+        broker.script(Type.SEND, [pass_on, without_answer] + [silence] * 100)
+        writer.send(keyed(10, 45))  # some stored without a receipt, some not stored, some not sent
+        broker.wait_for_command(Type.SEND, 1 + 4 if options.get("batching", True) else 10 + 45)
+        segments.split(segments.active[0])
+        broker.script(Type.SEND, [])
+        segments.publish()
+        writer.send(keyed(55, 10))
+        writer.flush()
+        assert sum(each.messages for each in writer.sent.values()) == 65
+    assert_once_in_order(segments, 65)
+    assert not [each for each in caplog.messages if "duplicated" in each]
+
+
+def test_a_segment_that_cannot_be_searched_may_have_rows_that_are_stored_again(broker, client, caplog):
+    segments = Segments(broker)
+    with open_segments(client, batching_max_messages=10) as writer:
+        send_all(writer, keyed(0, 10))
+        broker.script(Type.SEND, [without_answer])
+        writer.send(keyed(10, 10))
+        broker.wait_for_command(Type.SEND, 2)
+        broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right")])
+        segments.split(segments.active[0])
+        segments.publish()
+        writer.flush()
+    stored = Counter(value for values in segments.values() for value in values)
+    assert sorted(stored.values()) == [1] * 10 + [2] * 10
+    assert any("10 messages may be duplicated" in each for each in caplog.messages)
+
+
+def test_an_old_last_message_of_a_sealed_segment_hides_no_entry(broker, client, caplog):
+    """As brokers with transactions report it, if they were asked before the first message."""
+
+    def stale(connection, frame):
+        consumer = connection.consumers[frame.command.getLastMessageId.consumer_id]
+        request_id = frame.command.getLastMessageId.request_id
+        mark = consumer.cursor.mark
+        answer = {"last_message_id": NO_MESSAGE, "consumer_mark_delete_position": mark}
+        connection.send(Type.GET_LAST_MESSAGE_ID_RESPONSE, request_id=request_id, **answer)
+
+    segments = Segments(broker)
+    with open_segments(client, batching_max_messages=10) as writer:
+        broker.script(Type.SEND, [without_answer, silence])
+        broker.script(Type.GET_LAST_MESSAGE_ID, [stale] * 9)
+        writer.send(keyed(0, 20))
+        broker.wait_for_command(Type.SEND, 2)
+        segments.split(segments.active[0])
+        segments.publish()
+        writer.flush()
+    assert_once_in_order(segments, 20)
+    assert len(segments.values()[0]) == 10
+    assert not caplog.messages
+
+
+def test_a_segment_that_ends_before_it_is_opened_is_left_out(broker, client):
+    segments = Segments(broker)
+    with open_segments(client) as writer:
+        segments.seal(segments.all[0])
+        sent = threading.Thread(target=send_all, args=(writer, keyed(0, 20)))
+        sent.start()
+        broker.wait_for_command(Type.PRODUCER)
+        segments._add(0, 0xFFFF)
+        segments.publish()
+        sent.join()
+    assert segments.values()[0] == []
+    assert_once_in_order(segments, 20)
+
+
+def test_no_segment_in_place_of_a_sealed_one_is_an_error_after_the_send_timeout(broker, client):
+    segments = Segments(broker)
+    with open_segments(client, send_timeout=0.3) as writer:
+        send_all(writer, keyed(0, 10))
+        segments.seal(segments.all[0])
+        with pytest.raises(SendError, match=r"no other segment|not acknowledged"):
+            send_all(writer, keyed(10, 10))
+        with pytest.raises(SendError):
+            writer.flush()
+
+
+def test_a_closed_writer_waits_for_no_segment(broker, client):
+    segments = Segments(broker)
+    writer = open_segments(client)
+    send_all(writer, keyed(0, 10))
+    segments.seal(segments.all[0])
+    failed = []
+
+    def send():
+        try:
+            send_all(writer, keyed(10, 10))
+        except PulsarError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    broker.wait_for_command(Type.PRODUCER, 2)
+    writer.close()
+    thread.join()
+    assert isinstance(failed[0], ClosedError | SendError)
+
+
+def test_a_missing_topic_is_created_by_the_brokers_policy(broker, client):
+    Segments(broker)
+    with open_segments(client):
+        assert [each.create_if_missing for each in broker.seen(Type.SCALABLE_TOPIC_LOOKUP)] == [True]
+
+
+def test_a_row_does_not_name_its_segment(broker, client):
+    Segments(broker)
+    with open_segments(client) as writer, pytest.raises(OptionError, match="__partition"):
+        writer.send(columns([b"1"], partition=pa.array([0], pa.int32())))
+
+
+def test_rows_have_no_ids_of_their_own(broker, client):
+    Segments(broker)
+    with open_segments(client) as writer, pytest.raises(OptionError, match="__sequenceId"):
+        writer.send(columns([b"1"], sequence_id=pa.array([7])))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"initial_sequence_id": 3},
+        {"access_mode": AccessMode.EXCLUSIVE},
+        {"code": UserCode(router=lambda keys, count: [0] * len(keys))},
+    ],
+)
+def test_options_that_a_change_of_segments_would_break_are_refused(broker, client, given):
+    Segments(broker)
+    with pytest.raises(UnsupportedError, match="cannot be used with a scalable topic"):
+        open_segments(client, **given)
+    assert broker.seen(Type.SCALABLE_TOPIC_LOOKUP) == []
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_deduplication_is_refused_or_told_of(broker, client, required):
+    Segments(broker)
+    task = DedupTask(client, "query-1", Origin(0, 0, 0), b"secret", required=required)
+    if required:
+        with pytest.raises(UnsupportedError, match="effectively-once"):
+            open_segments(client, dedup=task)
+    else:
+        with open_segments(client, dedup=task) as writer:
+            send_all(writer, keyed(0, 10))
+        assert "at least once" in task.warning
+
+
+def play(seed):
+    """A random history of sends, lost receipts and changes; each row must be stored once, in order."""
+    draw = random.Random(seed)
+    deduplicates = draw.random() < 0.5
+    options = {
+        "batching": draw.random() < 0.7,
+        "batching_max_messages": draw.choice([1, 3, 20, 1000]),
+        "batcher_builder": draw.choice([*BatcherBuilder, BatcherBuilder.DEFAULT]),
+        "compression": draw.choice([pb.NONE, pb.LZ4]),
+        "max_pending_messages": draw.choice([3, 50, 10_000]),
+        "name": draw.choice([None, "me"]),
+        "delay": draw.choice([0.001, LATE]),
+    }
+    with FakeBroker(has_segments=True, deduplicates=deduplicates) as broker, client_of(broker) as client:
+        segments = Segments(broker, draw.randint(1, 3), has_buckets=draw.random() < 0.5)
+        written = 0
+        with open_segments(client, **options) as writer:
+            for _ in range(draw.randint(1, 5)):
+                change = threading.Thread(target=_change, args=(broker, segments, draw.randrange(1 << 30)))
+                change.start()
+                for _ in range(draw.randint(1, 3)):
+                    count = draw.randint(0, 30)
+                    writer.send(keyed(written, count))
+                    written += count
+                change.join()
+                if draw.random() < 0.3:
+                    writer.flush()
+                if deduplicates and draw.random() < 0.2:
+                    broker.cut()
+            writer.flush()
+            assert sum(each.messages for each in writer.sent.values()) == written
+        assert_once_in_order(segments, written)
+
+
+def _change(broker, segments, seed):
+    """Changes segments; perhaps all of them, after the receipts of the last entries were lost."""
+    draw = random.Random(seed)
+    loses = draw.random() < 0.6
+    if loses:
+        passed, stored = draw.randint(0, 9), draw.randint(0, 9)
+        broker.script(Type.SEND, [*[pass_on] * passed, *[without_answer] * stored, *[silence] * 10_000])
+    for _ in range(draw.randint(0, 2)):  # a stranger
+        broker.publish(segments.name(draw.choice(segments.active)), section_of(b"other"))
+    before = set(map(str, map(segments.name, segments.active)))
+    segments.change(draw)
+    while loses and before & set(map(str, map(segments.name, segments.active))):
+        left = [each for each in segments.active if str(segments.name(each)) in before]
+        segments.split(left[0])
+    broker.script(Type.SEND, [])
+    segments.publish()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_histories_store_each_row_once_in_order(seed, caplog):
+    play(seed)
+    assert not [each for each in caplog.messages if "duplicated" in each]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(20))
+def test_many_random_histories(part):
+    for seed in range(1000 + 1000 * part, 2000 + 1000 * part):
+        play(seed)
