@@ -70,7 +70,7 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         in_java = stack.enter_context(_java("read", broker.service_url, _TOPIC, "60"))
         arguments = ["write", broker.service_url, _TOPIC, str(_KEYS), str(count), str(_RATE)]
         writing = stack.enter_context(_java(*arguments))
-        changes = _Changes(broker, random.Random(seed), times)
+        changes = SegmentChanges(broker, _LOCAL, random.Random(seed), times)
         changes.start()
         while writing.poll() is None or changes.is_alive() or not run.is_over:
             run.one_round(writing)
@@ -96,19 +96,24 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         yield "Java's checkpoint consumer:", f"{received:,}", "", "", java_late, "", ""
 
 
-class _Changes(threading.Thread):
-    """Splits a segment or merges two, from time to time."""
+class SegmentChanges(threading.Thread):
+    """Splits a segment of a topic of public/default or merges two, from time to time.
 
-    def __init__(self, broker: StandaloneBroker, chance: random.Random, times: int) -> None:
+    Attributes:
+        done: how often.
+    """
+
+    def __init__(self, broker: StandaloneBroker, local: str, chance: random.Random, times: int) -> None:
         super().__init__(daemon=True)
         self.done = 0
+        self._place = f"scalable/public/default/{local}"
         self._broker, self._chance, self._times = broker, chance, times
 
     def run(self) -> None:
         while self.done < self._times:
             time.sleep(_CHANGE_EVERY)
             try:
-                self._broker.admin.request("POST", f"{_PLACE}/{self._choose()}")
+                self._broker.admin.request("POST", f"{self._place}/{self._choose()}")
             except (OSError, PulsarError, AssertionError, ValueError) as error:
                 print(f"no change: {error}", flush=True)  # the broker was killed
             else:
@@ -116,7 +121,7 @@ class _Changes(threading.Thread):
 
     def segments(self) -> list[dict[str, object]]:
         """All segments, as the admin service gives them."""
-        return list(self._broker.admin.request("GET", _PLACE)["segments"].values())
+        return list(self._broker.admin.request("GET", self._place)["segments"].values())
 
     def _choose(self) -> str:
         active = [each for each in self.segments() if each["state"] == "ACTIVE"]
