@@ -26,6 +26,7 @@ CHAOS_TIMES = {
     "once": 9,
     "pauses": 1,
     "replays": 20_000,
+    "segment-writes": 40,
     "segments": 40,
     "restarts": 20,
     "silent": 60,  # seconds of each kind
