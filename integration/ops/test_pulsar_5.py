@@ -167,11 +167,9 @@ def test_typed_values_of_a_scalable_topic(pulsar, line_5, scalable):
     assert sorted(row.id for row in rows) == list(range(10))
 
 
-def test_what_cannot_be_done_with_a_scalable_topic_says_so(pulsar, scalable, checkpoint):
+def test_a_stream_of_a_scalable_topic_requires_the_admin_service(pulsar, scalable, checkpoint):
     with pytest.raises(PySparkException, match=r"PULSAR_OPTION.*admin\.url"):
         drain(pulsar.stream(str(scalable.name)), Collector(), checkpoint)
-    with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.*can be read"):
-        pulsar.write(pulsar.rows([("x",)], "value string"), str(scalable.name))
 
 
 def test_a_removed_subscription_is_registered_again_by_the_running_query(
