@@ -61,6 +61,26 @@ def begun(pair, count=5, **options):
     return spark
 
 
+def begun_in_two():
+    """Two partitions on `a`, and a query that has read three entries of each."""
+    pair = Pair(partitions=2)
+    for number in range(2):
+        pair.topic("a", number).produce(3, time=TIME)
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
+    spark.drain()
+    return pair, spark
+
+
+def unfinished_in_two():
+    """The same, and a micro-batch of two copied entries of each that did not finish."""
+    pair, spark = begun_in_two()
+    for number in range(2):
+        pair.topic("a", number).produce(2, time=TIME)
+        pair.copy(number=number)
+    spark.trigger(fails=True)
+    return pair, spark
+
+
 def move(spark, cluster):
     """Stop it and start it on another cluster."""
     spark.stop()
@@ -232,11 +252,7 @@ def test_an_unfinished_first_micro_batch_is_refused():
 
 
 def test_copies_that_are_gone_are_a_loss():
-    pair = Pair(partitions=2)
-    for number in range(2):
-        pair.topic("a", number).produce(3, time=TIME)
-    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
-    spark.drain()
+    pair, spark = begun_in_two()
     for number in range(2):
         pair.copy(number=number)
     pair.topic("b", 1).roll_over(trims=True)
@@ -251,11 +267,7 @@ def test_copies_that_are_gone_are_a_loss():
 
 
 def test_a_partition_that_is_missing_is_a_loss():
-    pair = Pair(partitions=2)
-    for number in range(2):
-        pair.topic("a", number).produce(3, time=TIME)
-    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
-    spark.drain()
+    pair, spark = begun_in_two()
     pair.copy(number=0)
     pair.copy(number=1)
     del pair.b.topics[T.of_partition(1)]
@@ -266,15 +278,7 @@ def test_a_partition_that_is_missing_is_a_loss():
 
 
 def test_copies_of_an_unfinished_micro_batch_that_are_gone_are_a_loss():
-    pair = Pair(partitions=2)
-    for number in range(2):
-        pair.topic("a", number).produce(3, time=TIME)
-    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
-    spark.drain()
-    for number in range(2):
-        pair.topic("a", number).produce(2, time=TIME)
-        pair.copy(number=number)
-    spark.trigger(fails=True)
+    pair, spark = unfinished_in_two()
     del pair.topic("b", 1).entries[:4]
     move(spark, pair.b)
     with pytest.raises(DataLossError, match=r"no copy of .*t-partition-1; message \(10:2, the end\]"):
@@ -294,15 +298,7 @@ def test_a_partition_without_copies_is_named(caplog):
 
 
 def test_a_partition_of_an_unfinished_micro_batch_that_is_missing_is_a_loss():
-    pair = Pair(partitions=2)
-    for number in range(2):
-        pair.topic("a", number).produce(3, time=TIME)
-    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
-    spark.drain()
-    for number in range(2):
-        pair.topic("a", number).produce(2, time=TIME)
-        pair.copy(number=number)
-    spark.trigger(fails=True)
+    pair, spark = unfinished_in_two()
     del pair.b.topics[T.of_partition(1)]
     pair.b._partitioned[T] = 1
     move(spark, pair.b)
