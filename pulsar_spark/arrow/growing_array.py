@@ -116,7 +116,7 @@ class _Fixed(_Grown):
 
 
 class _Offsets(_Grown):
-    """Rows of several bytes or items each."""
+    """Rows of variable size, with offsets."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)

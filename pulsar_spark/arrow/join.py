@@ -58,7 +58,7 @@ def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
     sizes = lengths(data)
     classes = sizes if data.null_count == 0 else np.where(to_mask(data.is_valid()), sizes, -1)
     return [
-        by_class(classes, lambda different: varints(tag, different, different >= 0)),
+        encode_distinct(classes, lambda different: varints(tag, different, different >= 0)),
         EncodedField(data, sizes),
     ]
 
@@ -70,10 +70,10 @@ def shared_field(data: bytes) -> EncodedField:
 
 def big_endian(sizes: Ints) -> EncodedField:
     """Encodes 4-byte numbers, efficient for repeated numbers."""
-    return by_class(sizes, lambda different: fixed_width(different.astype(">u4").tobytes(), 4))
+    return encode_distinct(sizes, lambda different: fixed_width(different.astype(">u4").tobytes(), 4))
 
 
-def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
+def encode_distinct(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
     """Encodes each distinct number only once; ``make`` receives the distinct numbers."""
     if len(numbers) and every(numbers == numbers[0]):  # a tenth of the time of dictionary_encode
         (shared,) = make(numbers[:1])
@@ -167,11 +167,11 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """Returns the parts of a row, in the order of copying: offset in the row, and its items.
+    """Returns the parts of a row in the order of copying: each part's offset in the row, and its items.
 
-    A part has one item for all rows, or n items. Shared fields are copied first. The shared fields on both
-    sides of a short column are one item, because one copy takes less time than two. This item has zeros
-    where the column's bytes are copied later.
+    A part has n items, or one item for all rows. Shared fields are copied first. Shared fields on both sides
+    of a short column are one part, because one copy takes less time than two. The part has zeros between
+    these fields, which the column's bytes overwrite.
     """
     shared, columns = [], []
     run, end = bytearray(), 0
@@ -241,7 +241,7 @@ def one_field(data: pa.BinaryArray) -> EncodedField:
 
 
 def to_mask(array: pa.BooleanArray) -> Flags:
-    """Returns the values of a column without nulls."""
+    """Returns a column without nulls as bool[n]."""
     found: Flags = array.to_numpy(zero_copy_only=False)
     return found
 

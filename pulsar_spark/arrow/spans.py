@@ -39,7 +39,7 @@ def gather(
     at: Ints,
     end: Ints,
     has: Flags | None,
-    held: Ints | None = None,
+    selected: Ints | None = None,
     grid: Grid | None = None,
 ) -> pa.BinaryArray:
     """Copies the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
@@ -53,7 +53,7 @@ def gather(
         at: start of each span.
         end: end of each span.
         has: False for a span that becomes null; None: no nulls.
-        held: indexes of the selected spans, ascending; None: all.
+        selected: indexes of the selected spans, ascending; None: all.
         grid: grid of ``at``, if known.
     """
     count = len(at)
@@ -62,13 +62,15 @@ def gather(
     if has is None or every(has):
         size = int(end[0] - at[0])
         if size and every(end - at == size):
-            return _of_one_size(body, at if held is None else at[held], size, grid if held is None else None)
+            if selected is not None:
+                at, grid = at[selected], None
+            return _of_one_size(body, at, size, grid)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = at
     offsets[1::2] = end
     spans = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), body])
-    even = np.arange(0, 2 * count, 2, dtype=np.int32) if held is None else (2 * held).astype(np.int32)
-    absent = None if has is None or every(has) else ~(has if held is None else has[held])
+    even = np.arange(0, 2 * count, 2, dtype=np.int32) if selected is None else (2 * selected).astype(np.int32)
+    absent = None if has is None or every(has) else ~(has if selected is None else has[selected])
     return spans.take(pa.array(even, mask=absent))
 
 
@@ -126,8 +128,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # The first different step leads to the second row. If the steps to later rows equal it, all other steps
-    # are `step`.
+    # The steps from row to row must be equal. If they are, all other steps equal ``step``.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None

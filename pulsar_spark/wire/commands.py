@@ -25,7 +25,7 @@ _SEND_HEAD = struct.Struct(">II3sB")
 _SEND_SIZE = 4  # bytes of the command before its body
 _SEND_TAGS = b"\x08\x06\x32"  # the command's type, and the tag of its body
 
-# The schema of a consumer that accepts values of any schema, and topics without one.
+# Schema in SUBSCRIBE: the consumer accepts topics of any schema, and topics without a schema.
 _ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
 
 
@@ -300,8 +300,8 @@ def producer(
     """PRODUCER; with ``name`` None the broker chooses a name.
 
     The broker registers a ``schema`` that is new to the topic; None: a producer of bytes. A namespace may
-    require ``encrypted`` producers. ``topic_epoch``: value in the broker's last answer to this producer, if
-    its access is exclusive, by which the broker finds whether another producer has had access since.
+    require ``encrypted`` producers. With exclusive access, ``topic_epoch`` is the value in the broker's last
+    answer to this producer, so that the broker detects if another producer has had access since.
     """
     command = pb.CommandProducer(
         topic=topic,

@@ -110,7 +110,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The lengths of the body and of the id are copied from the command, and the rest is compared with them.
+    # The lengths of the body and of the id are copied from the command; its other bytes are compared below.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -134,7 +134,7 @@ def _is_plain(tail: bytes) -> bool:
 
 
 def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]:
-    """Groups messages to be decoded at once, because a call's fixed cost is that of hundreds of messages."""
+    """Groups messages that are decoded in one call, because a call's fixed cost is high."""
     waiting: list[Messages] = []
     waiting_size = 0
     for messages in received:

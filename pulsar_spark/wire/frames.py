@@ -53,8 +53,8 @@ _BROKER_ENTRY_MAGIC = b"\x0e\x02"
 _HTTP = b"HTTP"  # first bytes of an HTTP server's answer to an unknown request
 _TLS_ALERT = b"\x15\x03"  # first bytes of a TLS server's answer to an unknown request
 _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
-# Numbers of frames: for fewer, parsing or comparing one by one costs less than numpy's calls.
-_FEW_MESSAGES, _FEW_RECEIPTS, _MANY = 3, 24, 64
+_FEW_MESSAGES, _FEW_RECEIPTS = 3, 24  # frames; fewer are parsed one by one, which is faster than numpy
+_MANY = 64  # frames that are compared one by one before numpy compares blocks
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED_HEAD = struct.Struct(">2sI")
@@ -234,7 +234,7 @@ class FrameReader:
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _size(self, data: bytes, position: int) -> int:
-        """Returns the size of the frame at a position, or the bytes needed to check that size.
+        """Returns a frame's size in bytes; or the number of its bytes that are needed to check the size.
 
         At least four bytes of the frame must be in ``data``.
         """

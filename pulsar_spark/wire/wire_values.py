@@ -25,7 +25,7 @@ def to_wire_schema(schema: Schema) -> pb.Schema:
 
 
 def from_wire_schema(schema: pb.Schema) -> Schema:
-    """Reads a schema; a property's last value counts, and bytes that are not UTF-8 are replaced."""
+    """Reads a schema. A repeated property has its last value; bytes that are not UTF-8 are replaced."""
     pairs: Iterable[Any] = schema.properties  # the generated stub has another type
     properties = {_text(pair.key): _text(pair.value) for pair in pairs}
     return Schema(SchemaType(schema.type), schema.schema_data, properties, schema.name)

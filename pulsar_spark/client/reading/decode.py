@@ -349,14 +349,14 @@ def _batches(parts: list[_Part]) -> DecodedRun:
     decoded = _decoded(entries)
     inside = _inside(parts, decoded)
     if inside is None:
-        return _run_of(parts, entries, decoded.columns, decoded.held, lambda: decoded.batch_index)
-    entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
+        return _run_of(parts, entries, decoded.columns, decoded.remaining, lambda: decoded.batch_index)
+    entry_of_row = np.repeat(np.arange(len(decoded.remaining)), decoded.remaining)[inside]
     batch_index = decoded.batch_index[inside]
     return _run_of(
         parts,
         entries,
         decoded.columns.rows(np.flatnonzero(inside)),
-        np.bincount(entry_of_row, minlength=len(decoded.held)),
+        np.bincount(entry_of_row, minlength=len(decoded.remaining)),
         lambda: batch_index,
     )
 
@@ -390,8 +390,8 @@ def _inside(parts: list[_Part], decoded: DecodedBatches) -> Flags | None:
         for number in np.flatnonzero(np.isin(entries.entry, cut)).tolist() if cut else ():
             place = int(entries.ledger[number]), int(entries.entry[number])
             if place in source.cuts:
-                first = int(decoded.held[: begin + number].sum())
-                rows = slice(first, first + int(decoded.held[begin + number]))
+                first = int(decoded.remaining[: begin + number].sum())
+                rows = slice(first, first + int(decoded.remaining[begin + number]))
                 if inside is None:
                     inside = np.ones(len(decoded.columns), np.bool_)
                 after, up_to = source.cuts[place]

@@ -53,17 +53,17 @@ _NUMBERS = fs.Numbers(
 
 @dataclass(frozen=True)
 class DecodedBatches:
-    """The messages of several batches, m rows in total.
+    """The messages of several batches, without those that compaction has removed; m rows in total.
 
     Attributes:
-        columns: the remaining messages, batch after batch.
-        held: number of remaining rows in each of the n batches, int64[n].
+        columns: the messages, batch after batch.
+        remaining: number of rows of each of the n batches, int64[n].
         counts: number of messages in each batch before compaction, int64[n].
-        rows: indexes of the remaining messages, int64[m]; None: all remain.
+        rows: index of each row among all messages of the batches, int64[m]; None: compaction removed none.
     """
 
     columns: DecodedColumns
-    held: Ints
+    remaining: Ints
     counts: Ints
     rows: Ints | None
 
@@ -76,7 +76,7 @@ class DecodedBatches:
 
 
 def decode_batches(payloads: Sequence[Buffer], counts: Sequence[int] | Ints) -> DecodedBatches:
-    """Decodes decompressed batch payloads at once; ``counts``: ``num_messages_in_batch`` of each.
+    """Decodes one or more decompressed batch payloads; ``counts``: ``num_messages_in_batch`` of each.
 
     A message with ``compacted_out`` is left out. ``null_value`` makes the value null. The key is null if
     ``partition_key`` is missing or ``null_partition_key`` is set; the empty key is a key. Keys are bytes and
@@ -84,13 +84,13 @@ def decode_batches(payloads: Sequence[Buffer], counts: Sequence[int] | Ints) -> 
     message has a property name twice, its map has it twice, in the order on the wire. Unsigned 64-bit numbers
     above 2**63 - 1 become negative, as in Java.
 
-    A call's fixed cost is that of hundreds of messages, so pass several small batches at once: at least one,
-    and less than 2 GiB in total. A few MiB are fastest.
+    A call has a fixed cost, as much as hundreds of messages, so decode small batches together. A few MiB are
+    fastest; the maximum is 2 GiB.
 
     Raises:
-        CorruptError: a payload is not exactly its count of well-formed messages, has more than
+        CorruptError: a payload does not have exactly its count of well-formed messages, or has more than
             MAX_PROPERTIES, or a key flagged as base64 is not base64. Decode the batches one by one to find
-            the corrupt one.
+            the corrupt batch.
     """
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
 
@@ -117,15 +117,15 @@ def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, ga
             body, gap = _without_gaps(body, sizes, gap), 0
         fields = find_fields(body, int(expected.sum()), max_properties)
     first = np.cumsum(expected) - expected
-    if (most := fields.most_properties(first)) > fs.MAX_PROPERTIES:
+    if (most := fields.max_properties(first)) > fs.MAX_PROPERTIES:
         raise CorruptError(f"a batch of {most} properties; the maximum is {fs.MAX_PROPERTIES}")
     if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():
         raise CorruptError("a batch that does not end with its last message")
-    rows, held = _held(fields), expected
+    rows, remaining = _remaining(fields), expected
     if rows is not None:
         batch = np.repeat(np.arange(len(expected)), expected)
-        held = np.bincount(batch[rows], minlength=len(expected))
-    return DecodedBatches(DecodedColumns(body, fields, _NUMBERS, rows), held, expected, rows)
+        remaining = np.bincount(batch[rows], minlength=len(expected))
+    return DecodedBatches(DecodedColumns(body, fields, _NUMBERS, rows), remaining, expected, rows)
 
 
 def encode_batch_messages(
@@ -173,7 +173,7 @@ def _without_gaps(body: pa.Buffer, sizes: Ints, gap: int) -> pa.Buffer:
     return joined_buffer([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
 
 
-def _held(fields: fs.Fields) -> Ints | None:
-    """Returns the rows that compaction has not removed; None if all remain."""
+def _remaining(fields: fs.Fields) -> Ints | None:
+    """Returns the indexes of the messages that compaction has not removed; None if it removed none."""
     gone = flag(fields, fs.COMPACTED_OUT)
     return None if gone is None else np.flatnonzero(~gone)

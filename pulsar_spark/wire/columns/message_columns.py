@@ -16,8 +16,8 @@ from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
 from pulsar_spark.arrow.join import (
     EncodedField,
     binary_of,
-    by_class,
     bytes_field,
+    encode_distinct,
     join,
     one_field,
     to_mask,
@@ -74,9 +74,9 @@ class DecodedColumns:
     Args:
         body: bytes that contain the fields' spans.
         fields: positions of the fields.
-        numbers: number of each field.
-        held: indexes of the selected rows, ascending; None: all.
-        value: values of all rows, if not in ``body``; only with ``held`` None.
+        numbers: field numbers of the metadata.
+        selected: indexes of the selected rows, ascending; None: all.
+        value: values of all rows, if they are not in ``body``; then ``selected`` must be None.
 
     Raises:
         CorruptError: a key flagged as base64 is not base64.
@@ -87,19 +87,19 @@ class DecodedColumns:
         body: pa.Buffer,
         fields: Fields,
         numbers: Numbers,
-        held: Ints | None = None,
+        selected: Ints | None = None,
         value: pa.BinaryArray | None = None,
     ) -> None:
         self._body = body
         self._fields = fields
         self._numbers = numbers
-        self._held = held
+        self._selected = selected
         self._value = value
         if flag(fields, numbers.key_is_base64) is not None:
             _ = self.key  # so that an invalid key is always found
 
     def __len__(self) -> int:
-        return len(self._fields.start) if self._held is None else len(self._held)
+        return len(self._fields.start) if self._selected is None else len(self._selected)
 
     @property
     def starts(self) -> Ints:
@@ -114,32 +114,32 @@ class DecodedColumns:
         fields, (at, end) = self._fields, self._fields.value
         null = flag(fields, self._numbers.null_value)
         grid = None if fields.grid is None else fields.grid.moved(int(at[0]))
-        return gather(self._body, at, end, None if null is None else ~null, self._held, grid)
+        return gather(self._body, at, end, None if null is None else ~null, self._selected, grid)
 
     @cached_property
     def key(self) -> pa.BinaryArray:
         """``binary``; null means no key."""
-        fields, numbers, held = self._fields, self._numbers, self._held
+        fields, numbers, selected = self._fields, self._numbers, self._selected
         keys = self._span(numbers.key, flag(fields, numbers.null_key))
         base64_text = flag(fields, numbers.key_is_base64)
         if keys is None:
             return pa.nulls(len(self), pa.binary())
         if base64_text is None:
             return keys
-        return keys_and_texts.decode_keys(keys, base64_text if held is None else base64_text[held])
+        return keys_and_texts.decode_keys(keys, base64_text if selected is None else base64_text[selected])
 
     @cached_property
     def event_time(self) -> pa.Int64Array | None:
         """``int64`` in ms since the epoch, null if unset; None if no message has one."""
-        return _signed(self._fields, self._numbers.event_time, self._held)
+        return _signed(self._fields, self._numbers.event_time, self._selected)
 
     @cached_property
     def properties(self) -> pa.MapArray | None:
         """``map<string, string>``, null-free; None if no message has any."""
         fields = self._fields
         if fields.alike is None:
-            return _properties(self._body, fields, self._held)
-        return _alike_properties(self._held_of(fields.alike)) if fields.alike.layout.properties else None
+            return _properties(self._body, fields, self._selected)
+        return _alike_properties(self._selected_of(fields.alike)) if fields.alike.layout.properties else None
 
     @cached_property
     def ordering_key(self) -> pa.BinaryArray | None:
@@ -149,15 +149,15 @@ class DecodedColumns:
     @cached_property
     def sequence_id(self) -> pa.Int64Array | None:
         """``int64``, null if unset; None if no message has one."""
-        return _signed(self._fields, self._numbers.sequence_id, self._held)
+        return _signed(self._fields, self._numbers.sequence_id, self._selected)
 
     def rows(self, rows: Ints) -> DecodedColumns:
-        """Returns the messages at ascending indexes; call it only if ``value`` was not an argument."""
-        held = rows if self._held is None else self._held[rows]
-        return DecodedColumns(self._body, self._fields, self._numbers, held)
+        """Returns the messages at ascending indexes; only if the constructor got no ``value``."""
+        selected = rows if self._selected is None else self._selected[rows]
+        return DecodedColumns(self._body, self._fields, self._numbers, selected)
 
-    def _held_of(self, alike: AlikeHeaders) -> AlikeHeaders:
-        return alike if self._held is None else alike.held(self._held)
+    def _selected_of(self, alike: AlikeHeaders) -> AlikeHeaders:
+        return alike if self._selected is None else alike.take(self._selected)
 
     def _span(self, number: int, null: Flags | None) -> pa.BinaryArray | None:
         """Returns a field of bytes, null if unset or if ``null`` is true; None if no message has it."""
@@ -165,16 +165,16 @@ class DecodedColumns:
         if alike is not None:
             if number not in alike.layout.spans:
                 return None
-            column = self._held_of(alike).column(number)
+            column = self._selected_of(alike).column(number)
             if null is None:
                 return column
-            return with_nulls(column, null if self._held is None else null[self._held])
+            return with_nulls(column, null if self._selected is None else null[self._selected])
         if number not in self._fields.spans:
             return None
         at, end, has = self._fields.spans[number]
         if not has.any():
             return None
-        return gather(self._body, at, end, has if null is None else has & ~null, self._held)
+        return gather(self._body, at, end, has if null is None else has & ~null, self._selected)
 
 
 def flag(fields: Fields, number: int) -> Flags | None:
@@ -185,27 +185,27 @@ def flag(fields: Fields, number: int) -> Flags | None:
     return true if true.any() else None
 
 
-def _signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
-    """Returns a number of the rows ``held``, null if unset; None if no message has it."""
+def _signed(fields: Fields, number: int, selected: Ints | None) -> pa.Int64Array | None:
+    """Returns a numeric field of the selected rows, null if unset; None if no message has it."""
     if number not in fields.numbers:
         return None
     values, has = fields.numbers[number]
     if not has.any():
         return None
-    if held is not None:
-        values, has = values[held], has[held]
+    if selected is not None:
+        values, has = values[selected], has[selected]
     return pa.array(values, mask=None if has.all() else ~has)
 
 
-def _properties(body: pa.Buffer, fields: Fields, held: Ints | None) -> pa.MapArray | None:
+def _properties(body: pa.Buffer, fields: Fields, selected: Ints | None) -> pa.MapArray | None:
     if fields.properties is None:
         return None
     row, key, key_end, value, value_end = fields.properties
     per_message = np.bincount(row, minlength=len(fields.start))
     chosen = None
-    if held is not None:
-        chosen = np.flatnonzero(np.isin(row, held))
-        per_message = per_message[held]
+    if selected is not None:
+        chosen = np.flatnonzero(np.isin(row, selected))
+        per_message = per_message[selected]
     offsets = np.zeros(len(per_message) + 1, np.int32)
     np.cumsum(per_message, out=offsets[1:])
     names = keys_and_texts.to_strings(gather(body, key, key_end, None, chosen))
@@ -231,7 +231,7 @@ def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField
 
 def size_field(tag: bytes, sizes: Ints) -> EncodedField:
     """Encodes a varint field that every row has, efficient for repeated numbers."""
-    return by_class(sizes, lambda different: varints(tag, different, None))
+    return encode_distinct(sizes, lambda different: varints(tag, different, None))
 
 
 def flag_field(tag: bytes, is_set: Flags | None) -> list[EncodedField]:

@@ -26,9 +26,9 @@ _Bytes = npt.NDArray[np.uint8]
 
 _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
-# From _MANY_KINDS kinds of entries on, if each has fewer than _FEW_IDS ids, _mixed takes less time than
-# _alike.
-_MANY_KINDS, _FEW_IDS = 5, 500
+# One call of _mixed is faster than a call of _alike for each group of similar entries, if there are at least
+# _MANY_GROUPS groups with fewer than _FEW_IDS ids each on average.
+_MANY_GROUPS, _FEW_IDS = 5, 500
 KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 
 
@@ -50,7 +50,7 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int | Ints)
     widths = _widths(entry)
     changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
     bounds = [0, *changes.tolist(), len(ledger)]
-    if len(bounds) > _MANY_KINDS and len(bounds) * _FEW_IDS > sizes.sum():
+    if len(bounds) > _MANY_GROUPS and len(bounds) * _FEW_IDS > sizes.sum():
         return _mixed(ledger, entry, sizes, np.full(len(entry), partition))
     parts = [
         _alike(int(ledger[first]), entry[first:last], int(widths[first]), int(sizes[first]), partition)
@@ -60,7 +60,7 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int | Ints)
 
 
 def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: Ints) -> pa.BinaryArray:
-    """Serializes ids of any sizes and partitions; numpy is called as often as in :func:`_alike` for one."""
+    """Serializes ids of any batch sizes and partitions, with a fixed number of numpy calls."""
     of_row = np.repeat(np.arange(len(sizes)), np.maximum(sizes, 1))
     is_single = sizes[of_row] == 0
     begins = np.flatnonzero(np.diff(of_row, prepend=-1))
@@ -107,10 +107,10 @@ def _partition_field(partition: int) -> bytes:
 
 
 def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> pa.BinaryArray:
-    """Serializes ids of entries in one ledger, with ``size`` messages each and ids of ``width`` bytes.
+    """Serializes ids of entries in one ledger, with ``size`` messages each; entry ids have ``width`` bytes.
 
-    The ids of one entry are repeated. Then each entry's own bytes are set, one column of bytes at a time,
-    because numpy takes as long for a few bytes in a row as for thousands.
+    The common bytes are copied to every entry. Then each numpy call sets one byte of many entry ids, because
+    a call takes as long for a few bytes as for thousands.
     """
     head, tail = b"\x08" + varint(ledger) + b"\x10", _partition_field(partition)
     prefix = np.frombuffer(head + bytes(width) + tail, np.uint8)
@@ -142,7 +142,7 @@ def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:
 
 
 def _suffixes(size: int) -> list[_Bytes]:
-    """Returns the bytes after the entry id of a batch's messages: a matrix for each length, in order."""
+    """Returns the fields batch_index and batch_size of a batch's messages, one matrix for each length."""
     return _kept_suffixes(size) if size <= KEPT_SIZE else _new_suffixes(size)
 
 

@@ -139,8 +139,8 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
 
     Args:
         entries: entries, none of which is a batch.
-        payloads: complete, decompressed payloads; None if the entries have them. A single payload is not
-            copied.
+        payloads: complete, decompressed payloads; None: the payloads of ``entries`` are. A single payload is
+            not copied.
 
     Raises:
         CorruptError: a key flagged as base64 is not base64.

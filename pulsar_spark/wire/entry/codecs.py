@@ -29,8 +29,8 @@ _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
 _LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
 _U32 = struct.Struct("<I")
 
-# The separator after each block that is decompressed with others; no producer can predict it. It is never
-# mistaken for the start of a message, because sizes of messages have no such bytes.
+# Bytes of the separator after each block that is decompressed with others. The separator is random, so no
+# producer can fake it. Its bytes are above 0x7f, so it does not look like the size at a message's start.
 SEPARATOR_SIZE = 8
 _SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
 _SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # stored, not compressed
@@ -149,9 +149,9 @@ def _snappy_size(data: Buffer) -> int:
 
 
 def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
-    """Decompresses raw blocks as one LZ4 frame with the sum of their sizes, which the decoder verifies.
+    """Decompresses raw blocks as one LZ4 frame; the decoder verifies the sum of their sizes.
 
-    The sum must not be 0, which means unknown. ``separator``, a block of a frame, is added after each block.
+    The sum must not be 0, because 0 means unknown. ``separator``: encoded block to add after each block.
     """
     total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
     pieces: list[Buffer] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
@@ -163,7 +163,7 @@ def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: b
 
 @lru_cache(maxsize=4096)
 def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """Returns the head of a frame of ``size`` bytes; ``largest``: bytes of its largest block in any form."""
+    """Returns the head of a frame of ``size`` bytes; ``largest``: largest raw or compressed block."""
     block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
     # Version 1, independent blocks, no checksums, with the content size.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")

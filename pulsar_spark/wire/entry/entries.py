@@ -21,8 +21,8 @@ from pulsar_spark.wire.fields.field_walk import NotPlainError
 from pulsar_spark.wire.frame_runs import Messages, joined
 from pulsar_spark.wire.frames import decode_payload_section
 
-_FEW = 24  # entries; for fewer, protobuf costs less than numpy's calls
-_SMALL = 4096  # bytes per entry; larger entries are not copied, because protobuf costs little for them
+_FEW = 24  # entries; fewer are parsed by protobuf, which takes less time than numpy's calls
+_SMALL = 4096  # mean bytes; larger entries are parsed one by one by protobuf, without copying payloads
 
 # Globals, because attributes of an enum take longer.
 _MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
@@ -47,8 +47,8 @@ class Entry(NamedTuple):
         payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
         broker_index: the broker's index of the entry's last message; None if the broker sends none.
         broker_time: arrival at the broker in ms since the epoch; None if the broker sends none.
-        first_chunk: id of the first chunk if the message was assembled from chunks, otherwise None. Then
-            ids, metadata, index and time are the last chunk's, and the payload is complete.
+        first_chunk: None, or the first chunk's id of an assembled message, whose payload is complete, and
+            whose ids, metadata, index and time are the last chunk's.
     """
 
     ledger: int
@@ -73,9 +73,8 @@ class _Block:
         fields: fields of the metadata. Their spans are in ``heads``; ``value``, the payload, is in ``data``.
         heads: bytes of the metadata of all entries.
         data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are set.
-        metadata: parsed metadata; None if it is valid for protobuf, and in ``heads`` from ``fields.start`` to
-            the payload.
-        payloads: single payloads; None if ``data`` contains them.
+        metadata: parsed metadata; None: valid metadata is in ``heads``, from ``fields.start`` to the payload.
+        payloads: payload of each entry; None if ``data`` contains the payloads.
         first_chunks: ids of first chunks, by row, for complete chunked messages.
         messages: ``Entries.messages``, kept because readers ask for it several times.
     """
@@ -210,7 +209,7 @@ class Entries:
 
     @property
     def text_sizes(self) -> Ints:
-        """Bytes of the entry's texts that each of its messages repeats, int64[n]."""
+        """Bytes of the metadata's texts, such as the producer's name, that each message repeats, int64[n]."""
         sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
         for field in _TEXTS_OF_MESSAGES:
             if field in self._block.fields.spans:
@@ -239,7 +238,7 @@ class Entries:
         return self._block.data
 
     def numbers(self, field: EntryField) -> tuple[Ints, Flags]:
-        """Returns a number of the metadata, int64[n], 0 if unset; and whether entries have it, bool[n]."""
+        """Returns a numeric field, int64[n], 0 if unset; and whether each entry has the field, bool[n]."""
         numbers = self._block.fields.numbers
         if field not in numbers:
             return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)

@@ -1,8 +1,8 @@
 """The fields of entries' metadata (MessageMetadata): read by column, or taken from protobuf's objects.
 
 ``read_sections`` reads and verifies the payload sections of many MESSAGE frames by column; their layout is
-drawn in :mod:`frames`. A malformed or unusual section (one without a checksum) is not plain:
-``frames.decode_payload_section`` decodes it, and ``fields_of`` takes the fields from the result.
+drawn in :mod:`frames`. It refuses malformed and unusual sections (without a checksum). Then
+``frames.decode_payload_section`` decodes each section, and ``fields_of`` takes the fields from the results.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ _REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 
 
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
-    """Lays out the fields of parsed metadata as a walk finds them; returns their bytes, and the fields.
+    """Converts parsed metadata to fields like those of ``field_walk.walk``; returns bytes and fields.
 
-    Used for metadata that a walk does not understand, and for few entries, because it is faster then.
+    Used for metadata that ``walk`` refuses, and for few entries, because it is faster then.
     """
     found = _Laid(len(metadata))
     for row, one in enumerate(metadata):
@@ -124,7 +124,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
             found.add(row, field.number, value)
         for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
             number, value = unknown.field_number, unknown.data
-            # The protobuf runtime knows only the types of the enum.
+            # For the protobuf runtime, a compression that the enum lacks is an unknown field.
             is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
             if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
                 found.add(row, number, value)

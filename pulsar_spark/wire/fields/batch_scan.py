@@ -63,11 +63,11 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
 
 
 class MalformedError(Exception):
-    """A message's metadata is malformed; the text is the fault."""
+    """A message's metadata is malformed; the error's text describes the fault."""
 
 
 class _Lists:
-    """Collects the results of a scan, in as many bytes as the resulting columns."""
+    """Collects the results of a scan in arrays that become ``Fields`` without a copy."""
 
     def __init__(self, count: int, max_properties: int) -> None:
         self.start = _zeros(count)
@@ -182,7 +182,7 @@ def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> i
 
 
 def scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    """Reads an unsigned 64-bit varint, without higher bits, as protobuf does; returns value and end.
+    """Reads a varint; returns value and end. Bits above the 64th are dropped, as in protobuf.
 
     Raises:
         MalformedError: the varint ends after ``end``, or has more than ten bytes.

@@ -35,9 +35,9 @@ _LONG = 2048  # bytes per message; for longer messages, steps are faster than a 
 _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # maximum texts before ``payload_size``: a key, and properties
-_LEAST_APART = 8  # average bytes between candidate starts; each check costs a hundred bytes
-_MAX_INSIDE = 4  # maximum rounds in which starts inside of values are left out
-_MAX_ZEROS = 8  # zero words per message; checking more of these takes longer than steps
+_MIN_DISTANCE = 8  # minimum average bytes between candidates, because checking one uses a hundred bytes
+_MAX_INSIDE = 4  # maximum rounds in which starts inside of values are removed
+_MAX_ZEROS = 8  # maximum words per message that look like a size; with more, steps are faster
 
 _LAYOUT = Layout(
     {
@@ -76,7 +76,7 @@ def find_separated_fields(
     """Finds the fields of several decompressed batches in ``body``, each followed by ``gap`` unused bytes.
 
     ``counts``: number of messages in each batch. Returns None if the batches are malformed or cannot be read
-    at once; ``find_fields`` accepts batches without gaps.
+    at once; then remove the gaps and call ``find_fields``.
     """
     array, count = np.frombuffer(body, np.uint8), int(counts.sum())
     if not _FEW <= count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
@@ -105,9 +105,9 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
     A value that contains such a header by chance makes the search fail; text and most binary values do not.
-    Sizes below 1 KiB begin with two zero bytes and a byte below 4. So the search looks for words of the first
-    and second byte (header at an even position) or of the second and third (odd), and then compares the tag
-    four bytes after the start of the header with the first message's.
+    The size of metadata below 1 KiB is two zero bytes, a byte below 4, and any byte. So the search looks for
+    16-bit words of its first and second byte (header at an even position) or of its second and third (odd),
+    and then compares the tag after the size with the first message's.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
@@ -120,16 +120,16 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
     starts = (found - is_odd)[is_odd | (array[found + 4] == array[4])]
     if len(starts) > count:
         starts = starts[(array[starts] == 0) & (array[starts + 1] == 0)]
-    if count < len(starts) <= len(array) // _LEAST_APART:
-        starts = _that_follow_one_another(array, starts, gap)
+    if count < len(starts) <= len(array) // _MIN_DISTANCE:
+        starts = _confirmed(array, starts, gap)
     return starts if len(starts) == count else None
 
 
-def _that_follow_one_another(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Leaves out starts inside of values: no other start's message ends there, or ``gap`` bytes before.
+def _confirmed(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
+    """Returns only starts at which another start's message ends, with ``gap`` bytes or none between.
 
-    Repeats until no start is left out, because a wrong start may have been the proof of another. Fields
-    before ``payload_size`` are assumed to be texts of less than 128 bytes.
+    Other starts are inside of values. Repeats until all starts are confirmed, because a removed start may
+    have confirmed another. Fields before ``payload_size`` are assumed to be texts of less than 128 bytes.
     """
     last = len(array) - 1
     at = np.minimum(starts + 4, last)

@@ -131,8 +131,8 @@ class Fields:
             properties,
         )
 
-    def most_properties(self, first: Ints) -> int:
-        """Returns the maximum properties of a batch; ``first``: index of each batch's first message."""
+    def max_properties(self, first: Ints) -> int:
+        """Returns the maximum properties in a batch; ``first``: index of each batch's first message."""
         if self.alike is not None:
             messages = np.diff(first, append=len(self.start)).max()
             return len(self.alike.layout.properties) * int(messages)
@@ -190,14 +190,14 @@ class AlikeHeaders:
     def __len__(self) -> int:
         return self.grid.shape[0] * self.grid.shape[1]
 
-    def held(self, which: npt.NDArray[np.int64]) -> AlikeHeaders:
+    def take(self, which: npt.NDArray[np.int64]) -> AlikeHeaders:
         """Copies the headers of the messages at the given indexes."""
         size = self.layout.size
         items = self.grid.items(self.body, np.dtype((np.void, size))).reshape(-1)[which]
         return AlikeHeaders(self.layout, items.view(np.uint8), grid_of_rows(len(items), size))
 
     def words(self, place: int) -> Words:
-        """Returns the eight bytes of each header from ``place`` on, little-endian, [n].
+        """Returns eight bytes of each header, at offset ``place``, as little-endian numbers, [n].
 
         Raises:
             ValueError: ``body`` ends before the last header's eight bytes.

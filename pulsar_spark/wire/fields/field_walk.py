@@ -182,7 +182,7 @@ def varints(body: Bytes, cursor: Ints, limits: Ints, max_size: int = LONGEST_VAR
     cursor = cursor + 1
     more = read > 0x7F
     longer = int(np.count_nonzero(more))
-    # After a byte with its flag set, the rest is a varint too, 7 bits higher; subtracting 1 removes the flag.
+    # After a byte above 0x7f, a varint follows, to be shifted by 7 bits; the 1 removes the byte's top bit.
     if longer == len(more):
         rest, cursor = varints(body, cursor, limits, max_size - 1)
         values += (rest - 1) << 7

@@ -31,7 +31,7 @@ _MAX_SIZE = 256  # bytes of a header; longer ones are rare
 _SHORT = 24  # bytes of a header; longer headers are read faster from one copied buffer
 _WORD = WORD.itemsize
 _PROPERTY_KEY, _PROPERTY_VALUE = 0x0A, 0x12
-# Masks of the lower and upper 7-bit groups of a varint that are joined, pair by pair, and the shift.
+# Steps that join neighbouring groups of bits: mask of the lower groups, mask of the upper groups, shift.
 _JOINS = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
@@ -95,7 +95,7 @@ def first_layout(body: Bytes) -> HeaderLayout | None:
     size = 4 + int.from_bytes(data[:4], "big")
     if size > len(data):
         return None
-    # A row has room for a word from the last byte on.
+    # Padding, so that a word can be read at each byte of the header.
     layout = HeaderLayout(size, bytearray(size) + b"\xff" * (-size % _WORD + _WORD))
     at = 4
     try:

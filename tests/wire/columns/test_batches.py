@@ -32,12 +32,12 @@ ONE, TWO = message(b"v"), message(b"w", partition_key=b"k") * 2
 
 class Decoded(NamedTuple):
     rows: list[Row]
-    held: list[int]
+    remaining: list[int]
     batch_index: list[int]
 
 
 def listed(decoded):
-    return Decoded(to_rows(decoded.columns), decoded.held.tolist(), decoded.batch_index.tolist())
+    return Decoded(to_rows(decoded.columns), decoded.remaining.tolist(), decoded.batch_index.tolist())
 
 
 GAP = bytes(range(0x80, 0x88))
@@ -230,7 +230,7 @@ def test_decoding_agrees_with_protobuf(decode, batches, times):
     expected = [parsed(payload, count) for payload, count in zip(payloads, counts, strict=True)]
     found = decode(payloads, counts)
     assert found.rows == [row for rows in expected for row in rows]
-    assert found.held == [len(rows) for rows in expected]
+    assert found.remaining == [len(rows) for rows in expected]
 
 
 def test_columns_that_are_not_requested_are_not_made():
@@ -271,7 +271,7 @@ def test_compacted_messages_are_left_out_and_the_rest_keep_their_index(decode, t
     found = decode([body * times, gone * times, message(b"z")], [3 * times, times, 1])
     kept = [Row(b"a", b"k", properties=(("p", "1"),)), Row(b"c", sequence_id=7, properties=(("p", "3"),))]
     assert found.rows == [*kept * times, Row(b"z")]
-    assert found.held == [2 * times, 0, 1]
+    assert found.remaining == [2 * times, 0, 1]
     assert found.batch_index == [*(i for i in range(3 * times) if i % 3 != 1), 0]
 
 

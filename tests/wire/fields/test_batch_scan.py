@@ -42,6 +42,6 @@ def test_properties_are_bounded_whoever_reads_them(messages):
     head = b"\x0a\x04\x0a\0\x12\0" * 3 + b"\x18\0"
     body = (len(head).to_bytes(4, "big") + head) * messages
     for read in (scan, find_fields):
-        assert read(body, messages, 3 * messages).most_properties(np.array([0])) == 3 * messages
+        assert read(body, messages, 3 * messages).max_properties(np.array([0])) == 3 * messages
         with pytest.raises(CorruptError, match="properties, which is the maximum"):
             read(body, messages, 3 * messages - 1)

@@ -39,11 +39,11 @@ def test_the_properties_of_a_message_stand_together():
 
 @pytest.mark.parametrize("which", [[], [0], [1, 3], [0, 1, 2, 3]])
 def test_headers_of_some_messages(which):
-    held = HEADERS.held(np.array(which, np.int64))
-    assert len(held) == len(which)
+    taken = HEADERS.take(np.array(which, np.int64))
+    assert len(taken) == len(which)
     for number in LAYOUT.spans:
-        assert read(held, number) == [read(HEADERS, number)[row] for row in which]
-    assert held.property_values().to_pylist() == [
+        assert read(taken, number) == [read(HEADERS, number)[row] for row in which]
+    assert taken.property_values().to_pylist() == [
         value for row in which for value in HEADERS.property_values().to_pylist()[2 * row : 2 * row + 2]
     ]
 

@@ -97,11 +97,11 @@ def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, one_size, mo
     assert is_in_place == bool(short and one_size)
 
 
-def test_the_most_properties_of_a_batch():
+def test_the_max_properties_of_a_batch():
     messages = [message(b"v", properties=[pb.KeyValue(key=b"k", value=b"v")] * 3)] * 10
     for fields in (read(messages), scan(b"".join(messages), 10)):
-        assert fields.most_properties(np.array([0, 2, 7])) == 15
-    assert scan(message(b"v") * 3, 3).most_properties(np.array([0])) == 0
+        assert fields.max_properties(np.array([0, 2, 7])) == 15
+    assert scan(message(b"v") * 3, 3).max_properties(np.array([0])) == 0
 
 
 def test_each_number_of_one_to_eight_bytes_is_read():
