@@ -114,7 +114,7 @@ class PulsarError(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed later, also after a timeout."""
+        """Whether the same request may succeed later: for retriable errors and timeouts."""
         return self.retriable or isinstance(self, DeadlineError)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -387,7 +387,7 @@ _SERVER_ERRORS = {
     ),
     5: _ServerError("ConsumerBusy", BusyError),
     6: _ServerError("ServiceNotReady", NotReadyError),
-    7: _ServerError("ProducerBlockedQuotaExceededError", QuotaError),  # producer_request_hold asks to wait
+    7: _ServerError("ProducerBlockedQuotaExceededError", QuotaError),  # with producer_request_hold
     8: _ServerError("ProducerBlockedQuotaExceededException", SendError, QuotaError.usual_advice),
     9: _ServerError(
         "ChecksumError", SendError, "The message was damaged on the way to the broker. Check the network"
@@ -423,7 +423,7 @@ _SERVER_ERRORS = {
     19: _ServerError("ConsumerAssignError", BrokerError, "Look at the subscription's other consumers"),
     # The coordinator is with another broker, or still being loaded.
     20: _ServerError("TransactionCoordinatorNotFound", NotReadyError),
-    21: _ServerError("InvalidTxnStatus", NotReadyError),  # a transaction is just being ended
+    21: _ServerError("InvalidTxnStatus", NotReadyError),  # the transaction is being ended
     22: _ServerError("NotAllowedError", NotAllowedError),
     23: _ServerError("TransactionConflict", TransactionError),
     24: _ServerError("TransactionNotFound", TransactionError),
@@ -435,8 +435,8 @@ _SERVER_ERRORS = {
 }
 
 
-# Texts of a broker whose namespace accepts only encrypted messages; the error has no separate code, and a
-# retry does not help.
+# MetadataError with these texts means that the namespace accepts only encrypted messages, so a retry does not
+# help.
 _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 # The response to GET_LAST_MESSAGE_ID while the broker cannot parse the metadata of the topic's last entry.
@@ -448,8 +448,8 @@ _LAST_UNPARSABLE = "Failed to get batch size for entry"
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 
-# Brokers remove a non-durable subscription some time after its consumer is closed. The planner opens a
-# non-durable subscription to check whether a durable subscription of that name exists.
+# A retry helps, because brokers remove a non-durable subscription some time after its consumer is closed. The
+# planner opens one to check whether a durable subscription of that name exists.
 _NOT_ALLOWED = 22
 _IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
 _TOO_MANY_SUBSCRIPTIONS = "Exceed the maximum number of subscriptions of the topic"
@@ -489,7 +489,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
         advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
         return NotReadyError(what, topic=topic, advice=advice)
-    # Brokers send no reason, for example for a segment that will be deleted soon.
+    # A retry helps if there is no reason, for example for a segment that will be deleted soon.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:

@@ -33,7 +33,7 @@ class MessageId:
     entry: int
     batch_index: int = -1
 
-    # Four methods for speed: a planner compares the positions of thousands of partitions at each trigger.
+    # Not total_ordering, which is slower, because a planner compares thousands of positions at each trigger.
 
     def __lt__(self, other: MessageId) -> bool:
         return self._key() < other._key()
@@ -56,7 +56,7 @@ class MessageId:
 
     @property
     def is_message(self) -> bool:
-        """Whether the position is an entry; False before the first entry of a ledger."""
+        """Whether an entry or message is at the position; False before the first entry of a ledger."""
         return self.entry >= 0
 
     @property
@@ -71,7 +71,7 @@ class MessageId:
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """Returns the last entry without messages after this position, so it may be acknowledged."""
+        """Returns this entry, or the previous entry for a message of a batch; may be acknowledged."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
@@ -209,7 +209,7 @@ class TopicName(NamedTuple):
 
     @property
     def base(self) -> TopicName:
-        """Returns the topic of a partition or segment, or any other name itself."""
+        """Returns the topic of a partition or segment; any other name unchanged."""
         if self.is_segment:
             return self._replace(domain=_SCALABLE, local=self.local.rpartition("/")[0])
         if self.is_scalable:
@@ -302,7 +302,7 @@ class TopicPattern:
         tenant: tenant of the namespace.
         namespace: name within the tenant.
         regex: regular expression in Python's dialect, for local names of topics without ``-partition-N``.
-        is_scalable: whether the topics are scalable ones, instead of others.
+        is_scalable: True if the pattern is for scalable topics; False: only for other topics.
     """
 
     tenant: str

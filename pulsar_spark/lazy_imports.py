@@ -13,8 +13,7 @@ from typing import Any
 def lazy_imports(package: str) -> Callable[[str], object]:
     """Makes the ``__getattr__`` of a package (PEP 562).
 
-    It gives the names that the package imports for type checkers, ``if TYPE_CHECKING``, so each is listed
-    once.
+    The exported names are those that the package imports ``if TYPE_CHECKING``, so each is listed once.
 
     Args:
         package: the package's ``__name__``.
@@ -30,7 +29,7 @@ def lazy_imports(package: str) -> Callable[[str], object]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             module = import_module(module_of[name])
-        except AttributeError as error:  # because Python would hide the cause
+        except AttributeError as error:  # Python would report a missing name instead
             raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
         found: object = getattr(module, name)
         setattr(own, name, found)  # so that this function runs once for each name

@@ -16,7 +16,7 @@ CARRIED = Path(__file__).parent / "carried"
 # As in setup.cfg; docs/developers/dependencies.md has the reason for each.
 OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29, 6)}
 
-# An archive has no folders that could be checked.
+# In a zip archive, no folder can be checked.
 if (CARRIED.is_dir() or not Path(__file__).exists()) and str(CARRIED) not in sys.path:
     sys.path.append(str(CARRIED))
 

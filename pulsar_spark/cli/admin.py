@@ -1,6 +1,6 @@
 """``pulsar_spark admin``: show and change topics, subscriptions and policies.
 
-It sends the requests that the documentation asks for, without ``pulsar-admin``, and prints answers as JSON.
+Sends the requests that the documentation mentions, without ``pulsar-admin``, and prints answers as JSON.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _create(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowedError) -> NotAllowedError:
-    """Returns the error for creating a topic that exists, with its present size."""
+    """Returns the error for creating an existing topic, with its number of partitions or segments."""
     count = _count_partitions(admin, topic)
     unit = "segments" if topic.is_scalable else "partitions"
     advice = "Use it as it is, or choose another name"
@@ -150,7 +150,7 @@ def _any_topic(given: argparse.Namespace) -> TopicName:
 
 
 def _count_partitions(admin: Admin, topic: TopicName) -> Any:
-    """Returns the number of partitions, or of active segments; 0 without partitions or topic."""
+    """Returns the number of partitions or active segments; 0: not partitioned, or no such topic."""
     if topic.is_scalable:
         segments = _scalable(admin, topic)["segments"].values()
         return sum(segment["state"] == "ACTIVE" for segment in segments)
@@ -287,6 +287,6 @@ def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) ->
 
 
 def _policy_path(given: argparse.Namespace, policy: str) -> tuple[str, ...]:
-    if not policy[:1].isalpha():  # 0x00000000_0xffffffff would be a bundle
+    if not policy[:1].isalpha():  # because 0x00000000_0xffffffff would address a bundle
         raise OptionError(f"{policy!r} is not the name of a policy", advice="A name is like messageTTL")
     return "namespaces", *namespace_parts(given.namespace), *policy.split("/")

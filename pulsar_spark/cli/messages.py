@@ -29,7 +29,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 
-_TIMEOUT = 30.0  # seconds, for each next entry
+_TIMEOUT = 30.0  # seconds to wait for each next entry
 _BYTES = 1 << 20  # maximum bytes of entries decoded at once
 
 _SEND = "Send one message to a topic. A topic that does not exist is created as the namespace allows."

@@ -124,13 +124,13 @@ def run(arguments: argparse.Namespace) -> None:
             _say(json.dumps(dict(zip(map(str.lower, _HEADER), row, strict=True))))
         return
     _print_table(rows)
-    forsaken = [] if named is None else forsaken_of(found, named)
-    if forsaken:
+    unused = [] if named is None else unused_of(found, named)
+    if unused:
         sys.stderr.write("If a folder is a copy, queries that were started after it was made are not in it\n")
     if arguments.remove:
-        _remove(admin, forsaken)
-    elif forsaken:
-        _say(f"{len(forsaken)} unused; run with --remove to remove them")
+        _remove(admin, unused)
+    elif unused:
+        _say(f"{len(unused)} unused; run with --remove to remove them")
 
 
 def _folder(text: str) -> Path:
@@ -156,7 +156,7 @@ def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Fou
 
 
 def _find_on(admin: Admin, topic: TopicName, name: re.Pattern[str]) -> list[SubscriptionStats]:
-    # Names first, because they are a small answer, and most topics have no such subscription.
+    # First only the names, because the answer is small, and most topics have no such subscription.
     if not any(map(name.fullmatch, admin.subscriptions(topic))):
         return []
     return [each for each in admin.stats(topic) if name.fullmatch(each.name) and each.durable]
@@ -175,7 +175,7 @@ def _named(found: Iterable[Found], name: str | None) -> list[Found]:
     return named
 
 
-def forsaken_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
+def unused_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
     """Returns the subscriptions that no checkpoint names, of queries without any connected consumer."""
     found = list(found)
     alive = {each.name for each in found if each.connected}
@@ -220,11 +220,11 @@ def _print_table(rows: list[tuple[object, ...]]) -> None:
         _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _remove(admin: Admin, forsaken: list[Found]) -> None:
-    answers = run_all([partial(admin.remove_subscription, each.topic, each.name) for each in forsaken])
+def _remove(admin: Admin, unused: list[Found]) -> None:
+    answers = run_all([partial(admin.remove_subscription, each.topic, each.name) for each in unused])
     removed: Counter[tuple[str, TopicName]] = Counter()
     failure = None
-    for each, answer in zip(forsaken, answers, strict=True):
+    for each, answer in zip(unused, answers, strict=True):
         if isinstance(answer, BusyError):
             _say(f"kept {each.name} on {each.topic}: a query is connected now")
         elif isinstance(answer, TopicNotFoundError):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_spark.cli import main
-from pulsar_spark.cli.subscriptions import Found, forsaken_of
+from pulsar_spark.cli.subscriptions import Found, unused_of
 from pulsar_spark.ids import TopicName
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,12 +69,12 @@ def test_it_runs_as_a_module():
     assert "--checkpoint" in done.stdout
 
 
-def test_forsaken_is_what_no_checkpoint_names_and_no_query_holds_anywhere():
+def test_unused_is_what_no_checkpoint_names_and_no_query_holds_anywhere():
     def found(uuid, partition, connected):
         topic = TopicName.parse("t").of_partition(partition)
         return Found(f"spark-pulsar-{uuid}", topic, connected, 5)
 
     free = [found(UUID, 0, False), found(UUID, 1, False)]
     held = [found(OTHER, 0, False), found(OTHER, 1, True)]
-    assert forsaken_of([*free, *held], {}) == free
-    assert forsaken_of([*free, *held], {UUID: Path("checkpoint")}) == []
+    assert unused_of([*free, *held], {}) == free
+    assert unused_of([*free, *held], {UUID: Path("checkpoint")}) == []

@@ -1,4 +1,4 @@
-"""The command ``subscriptions``: what it lists, what it takes for forsaken, and what it removes."""
+"""The command ``subscriptions``: what it lists, what it takes for unused, and what it removes."""
 
 import json
 import uuid
