@@ -19,7 +19,7 @@ from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDe
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
-# A PROTOBUF schema lacks the field numbers of nested messages.
+# A PROTOBUF schema lacks the field numbers of nested messages, so users must give the message type.
 _ADVICE = {
     SchemaType.PROTOBUF: "To read such a topic, set schemaType=protobuf, valueSchema and messageName. "
 }
@@ -40,7 +40,7 @@ def column_type(schema: Schema) -> pa.DataType:
     """Returns the Arrow type of a column of the schema's values.
 
     Raises:
-        UnsupportedError: the schema, or a field that is named, has no type in Spark.
+        UnsupportedError: the schema, or the field that the error names, has no type in Spark.
         SchemaError: the definition is malformed.
     """
     return _format(schema).column_type(schema)
@@ -122,7 +122,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """Returns the target, with the schema's decimal instead of each decimal that is at least as wide."""
+    """Returns the type to decode: the target, but with the schema's decimals if the target's are wider."""
     if pa.types.is_decimal128(whole) and pa.types.is_decimal128(target):
         digits = target.precision - target.scale, whole.precision - whole.scale
         return whole if digits[0] >= digits[1] and target.scale >= whole.scale else target

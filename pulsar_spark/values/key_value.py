@@ -252,7 +252,7 @@ class _KeyValueDecoder:
     def _are_inline(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
-        """Returns flags of the rows without a key whose payload may be INLINE, and of refused rows."""
+        """Returns flags of rows without a key whose payload is valid as INLINE, or takes too much work."""
         are_inline = among & _mask(keys.is_null()) & _mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):

@@ -73,7 +73,7 @@ class _Fixed(NamedTuple):
 
     Attributes:
         column: type of the schema's columns.
-        stored: form of a stored value.
+        stored: numpy's type of a stored value.
         numbers: numpy's type of a column.
         write: function that converts a column to stored values, meaningless in null rows; raises Misfit.
         read: function that converts stored values to the column's numbers; None: numpy's cast.

@@ -16,13 +16,13 @@ Number = TypeVar("Number", int, "npt.NDArray[np.int64]")
 
 
 class TimeUnit(NamedTuple):
-    """The unit of a time: ``factor`` / ``divisor`` units of its column; one of both is 1."""
+    """A unit of times: ``factor`` / ``divisor`` times the column's unit; one of the two is 1."""
 
     factor: int
     divisor: int
 
-    def of_column(self, value: Number) -> Number:
-        """Converts numbers of the unit to those of the column; a remainder is cut towards the past."""
+    def to_column(self, value: Number) -> Number:
+        """Converts numbers of the unit to the column's unit; a remainder is cut towards the past."""
         if self.divisor > 1:
             return value // self.divisor
         return value * self.factor if self.factor > 1 else value
@@ -44,7 +44,7 @@ _UNITS: Final = {"millis": MILLIS, "nanos": TimeUnit(1, 1000)}
 
 
 def unit_of(avro: AvroType | None, target: pa.DataType | None = None) -> TimeUnit:
-    """Returns the unit of a type, beside the column's; it is 1 / 1 for numbers that are no times.
+    """Returns the unit of a type's times relative to the column's; 1 / 1 for numbers that are not times.
 
     Columns of timestamps have microseconds. ``target``: type of the column; Spark's time has nanoseconds.
     """

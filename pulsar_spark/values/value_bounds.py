@@ -61,12 +61,12 @@ def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[
     return np.flatnonzero(sizes > unchecked)
 
 
-def most_growth(lists: Iterable[tuple[float, int]]) -> float:
+def max_growth(lists: Iterable[tuple[float, int]]) -> float:
     """Returns the maximum column bytes for each payload byte.
 
     Args:
-        lists: maximum column bytes and minimum payload bytes of an item, for each list and map of a schema;
-            0: a payload may have as many such items as bytes, in addition to all other items.
+        lists: for each list and map of a schema, maximum column bytes and minimum payload bytes of an item.
+            Of zero-byte items, a payload may have as many as it has bytes, in addition to other items.
     """
     found = list(lists)
     return max((size / least for size, least in found if least), default=0.0) + max(
@@ -213,7 +213,7 @@ class ValueWork:
     def take(self, row: int, units: float) -> bool:
         """Uses units of a value's budget, then of the allowance; returns False if both are too small.
 
-        Then the value is refused, and the allowance is used up.
+        In that case the value is refused, and the allowance is used up.
         """
         if not self.is_limited or math.isinf(self._own[place := self._rows[row]]):
             return True

@@ -20,7 +20,7 @@ from pulsar_spark.values.value_bounds import (
     accepted,
     item_width,
     largest_unchecked,
-    most_growth,
+    max_growth,
     rows_to_check,
 )
 from tests.values.protobuf_files import file, message_class, schema
@@ -93,9 +93,9 @@ def test_what_is_never_too_large_is_not_counted():
 
 
 def test_growth_is_that_of_the_worst_list_and_of_the_worst_without_bytes():
-    assert most_growth([]) == 0
-    assert most_growth([(9, 1), (40, 4), (10, 2)]) == 10
-    assert most_growth([(9, 1), (7, 0), (5, 0)]) == 9 + 7
+    assert max_growth([]) == 0
+    assert max_growth([(9, 1), (40, 4), (10, 2)]) == 10
+    assert max_growth([(9, 1), (7, 0), (5, 0)]) == 9 + 7
 
 
 def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):

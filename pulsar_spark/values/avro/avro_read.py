@@ -27,15 +27,15 @@ from pulsar_spark.values.value_bounds import (
     ValueRoom,
     ValueWork,
     largest_unchecked,
-    most_growth,
+    max_growth,
     rows_to_check,
 )
 
 # Property with the number of bytes before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
 
-# The values of one call fit into the processor's caches. Of large values a call has at least _MIN_ROWS rows,
-# up to _MAX_BYTES, because each numpy call has an overhead.
+# Limits of one call, so that its values fit into the processor's caches. Calls with large values have about
+# _MIN_ROWS rows, or up to _MAX_BYTES, because each numpy call has an overhead.
 _MAX_ROWS = 16_384
 _MIN_ROWS = 1_000
 _MIN_BYTES = 1 << 20
@@ -66,7 +66,7 @@ class AvroDecoder:
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self.type = type
         items = ((item_size(each), least) for each, least in lists(step))
-        self.cost = ValueCost(added_text(step), most_growth(items))
+        self.cost = ValueCost(added_text(step), max_growth(items))
         self._step = step
         self._read = _reader(step, type)
         self._unchecked = largest_unchecked(self.cost.growth)

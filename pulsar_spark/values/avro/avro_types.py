@@ -22,9 +22,9 @@ PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "doubl
 MAX_NODES = 10_000  # maximum types in the tree; a named type counts at each use
 MAX_DEPTH = 48  # maximum depth of types
 MAX_NAME = 1_000  # maximum characters of a name or symbol
-MAX_FLOAT: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
+FLOAT_OVERFLOW: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
 
-_MOST_OF_NUMBERS = 3  # maximum branches of a union that becomes one number: two kinds, and null
+_MAX_NUMBER_BRANCHES = 3  # maximum branches of a union that becomes one number: two kinds, and null
 _MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 LOCAL_TIMESTAMPS: Final = tuple(f"local-{each}" for each in TIMESTAMPS)
@@ -201,7 +201,7 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     A field that contains its own record is left out.
 
     Raises:
-        UnsupportedError: a record contains itself other than in a field, which could be left out.
+        UnsupportedError: a record contains itself, but not in a field that could be left out.
     """
     if isinstance(avro, AvroRecursive):
         raise avro.error
@@ -237,7 +237,7 @@ def is_null(avro: AvroType) -> bool:
 
 def is_member_struct(union: AvroUnion) -> bool:
     """Whether a union's column is a struct with a field for each member: member0, member1 and so on."""
-    if len(union.branches) > _MOST_OF_NUMBERS:
+    if len(union.branches) > _MAX_NUMBER_BRANCHES:
         return True
     members = union.members
     return len(members) > 1 and _common_number(members) is None

@@ -78,7 +78,7 @@ class AvroValue:
     Attributes:
         bytes: buffer that positions are indexes of.
         end: position after the row.
-        credit: bytes that the row's items without bytes may still use.
+        credit: remaining credit of the row in bytes, see ``AvroPayloads.credit``.
         room: memory that the row's items may still use as columns; None: memory is not counted.
         work: units of work that the row may still use.
     """

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import (
-    MAX_FLOAT,
+    FLOAT_OVERFLOW,
     AvroArray,
     AvroEnum,
     AvroField,
@@ -146,7 +146,7 @@ class Defaults:
             field: field without a column.
             path: path of the record.
             writer: function that makes the writer of a field.
-            is_exact: True if nanoseconds that a column does not have are an error.
+            is_exact: True if a default with nanoseconds, which no column has, is an error.
         """
         below = field_path(path, field.name)
         self._is_exact = is_exact
@@ -162,7 +162,7 @@ class Defaults:
             self._count()
             return None
         if isinstance(json, str) and getattr(field.type, "kind", "") in ("float", "double"):
-            # Avro's parser converts such text, but not within a union.
+            # Avro's parser accepts numbers as text, but not within a union.
             json = float(_checked(json, _FLOAT.fullmatch(json) is not None))
         return self._value(field.type, json)
 
@@ -294,13 +294,13 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
         limit = 1 << (31 if avro.kind == "int" else 63)
         number = _of(int, json)
         return _checked(
-            number, all(-limit <= each < limit for each in (number, unit_of(avro).of_column(number)))
+            number, all(-limit <= each < limit for each in (number, unit_of(avro).to_column(number)))
         )
     try:
         floating = float(_checked(json, isinstance(json, int | float)))  # type: ignore[arg-type]
     except OverflowError:
         raise _NoValueError from None
-    return _checked(floating, avro.kind == "double" or not MAX_FLOAT <= abs(floating) < math.inf)
+    return _checked(floating, avro.kind == "double" or not FLOAT_OVERFLOW <= abs(floating) < math.inf)
 
 
 def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
@@ -326,7 +326,7 @@ def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
         return float(value)
     if not isinstance(value, int) or not pa.types.is_temporal(target):
         return value
-    number = unit_of(avro, target).of_column(value)
+    number = unit_of(avro, target).to_column(value)
     return _checked(number, not pa.types.is_time(target) or 0 <= number < NANOS_OF_DAY)
 
 

@@ -2,7 +2,7 @@
 
 Items of one size and varints are found in one call for all rows, because their positions follow from the
 block's start. Other items are found in waves: item 0 of all rows, then item 1. The items of the last few rows
-are found one by one, because a wave costs as much for one row as for a thousand: about 64 items, and more if
+are found one by one, because a wave of one row or a thousand takes as long as 64 single items, or more if
 items contain arrays. Found items are read together. So an item in nested arrays is visited once for each
 array that contains it.
 
@@ -28,10 +28,9 @@ from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, ite
 FEW_ROWS = 64
 # Up to this number of rows, blocks are found faster one by one than in waves, if items need no search.
 _FEW_KNOWN = 12
-# Maximum items, bytes and blocks of one call, which bound the memory of temporary arrays.
-ITEMS_AT_ONCE = 1 << 16
-_BYTES_AT_ONCE = 1 << 20
-_BLOCKS_AT_ONCE = 1 << 14
+ITEMS_AT_ONCE = 1 << 16  # maximum items of one call, which bounds temporary arrays
+_BYTES_AT_ONCE = 1 << 20  # maximum bytes of these items
+_BLOCKS_AT_ONCE = 1 << 14  # maximum blocks of these items
 _MAX_COUNT = 1 << 32  # no row has this many bytes
 
 # Receives positions of items, in the order of arrays, and the index of the array of each item.
@@ -205,8 +204,8 @@ class ItemsFinder:
         """Finds the ends of blocks.
 
         Returns:
-            The numbers of items; the position of each first item, or the number of the varint before it; and
-            the positions after the blocks.
+            The numbers of items; the position of each first item (varints: the number of varint ends before
+            that position); and the positions after the blocks.
         """
         if self._width is not None:
             return count, begin, begin + count * self._width
@@ -278,7 +277,7 @@ class _Blocks:
 
     @property
     def are_many(self) -> bool:
-        """Whether enough blocks are found to be read now; with waves, all blocks must be sorted first."""
+        """Whether enough blocks are found to read them; False with waves, whose blocks are sorted first."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
@@ -324,7 +323,7 @@ class _Rest:
             self.take_all()
 
     def take_all(self) -> None:
-        """Hands on the kept items; without ``take`` keeps all items."""
+        """Passes the kept items to ``take``; keeps all items if it is None."""
         if self._take is not None and len(self.starts):
             self._take(_numbers(self.starts), _numbers(self.owners))
             del self.starts[:], self.owners[:]
@@ -337,14 +336,14 @@ def _numbers(numbers: array[int]) -> Ints:
 def _take_in_order(
     waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
 ) -> None:
-    """Hands on items in the order of arrays: wave k has the k-th items, and ``rest`` the later items."""
+    """Passes items to ``take`` by array: wave k has each array's item k, and ``rest`` the later items."""
     first = np.cumsum(total) - total
     at = np.empty(int(total.sum()), np.int32)
     for k, (owner, start) in enumerate(waves):
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # The arrays of these items were in every wave. Items of one array follow one another.
+        # Each array of these items has an item in every wave. Items of one array follow one another.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

@@ -24,7 +24,7 @@ Rows: TypeAlias = "Ints | None"
 
 _AT_ONCE = 1 << 18  # maximum bytes that are searched in one call, which bounds temporary memory
 _PAD = 16  # bytes before the first row and after the last, because decimals and varints are loaded as words
-_WAVES = 256  # waves (one item of each row) after which their work is counted
+_WAVES = 256  # number of waves, each of one item of each row, whose work is counted at once
 SLACK = 4096  # bytes that a position may be after its row until ``limit`` is called
 
 

@@ -65,7 +65,7 @@ def _integer_reader(step: IntegerStep) -> Reader:
         if wrong is not None and wrong.any():
             payloads.fail(rows, wrong)
             value = np.where(wrong, 0, value)
-        value = step.unit.of_column(value)
+        value = step.unit.to_column(value)
         if step.through_float:
             value = value.astype(np.float32)
         if pa.types.is_floating(kind):

@@ -63,7 +63,7 @@ _KINDS: Final = {
 
 
 class _TargetError(SchemaError):
-    """A column of time whose field has other numbers, so that no branch of a union has any."""
+    """The target is Spark's time, but the field is no time of day; so no branch of a union is tried."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
@@ -200,7 +200,7 @@ class _Resolver:
                     constant = self._defaults.constant(by_name[name], target[index].type, below)
                 except SchemaError as error:
                     if not path:
-                        raise  # each value of the writer needs the default
+                        raise  # because each value lacks the field
                     reason = error.what
                 else:
                     constants.append((index, constant))
@@ -218,7 +218,7 @@ class _Resolver:
             except _TargetError:
                 raise
             except SchemaError as error:
-                # The error of a value begins with the union's path.
+                # Without the union's path, because errors of values add the path.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
         if all(isinstance(branch, str) for branch in branches):
             raise _mismatch(writer, reader, path)

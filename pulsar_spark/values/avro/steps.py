@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# Bytes of defaults and other schema text in a list item for which the item uses one byte of credit.
+# Bytes of defaults, or other text that the schema adds to a list item, for one byte of the item's credit.
 TEXT_PER_BYTE = 64
 
 
@@ -163,7 +163,7 @@ class MemberStep:
     """A value that becomes one member of the struct of a reader's union.
 
     Attributes:
-        type: type of the struct, which is not compared, because each of many members has the whole type.
+        type: type of the struct; not compared, because comparing it for each of many members takes long.
         index: index of the struct's field; -1: the member is not wanted.
     """
 

@@ -75,14 +75,14 @@ def _fixed(width: int) -> FindEnds:
 def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
     first = payloads.bytes[position]
     after: Ints = position + ((first >> 1) + 1)
-    _mend(payloads, rows, position, after, first & _ODD_LENGTH, lambda *some: read_spans(*some)[1])
+    _correct(payloads, rows, position, after, first & _ODD_LENGTH, lambda *some: read_spans(*some)[1])
     return after
 
 
-def _mend(
+def _correct(
     payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bits, find: FindEnds
 ) -> None:
-    """Finds the ends of values that are longer than ``_MAX_SHORT``; ends in bad rows are meaningless."""
+    """Corrects ``after``, the ends, if ``is_odd`` is not 0; ends in bad rows are meaningless."""
     if not np.count_nonzero(is_odd):
         return
     odd = np.flatnonzero(is_odd)
@@ -114,7 +114,7 @@ def _nullable(step: steps.UnionStep) -> FindEnds | None:
         def find_fixed(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
             branch = payloads.bytes[position]
             after: Ints = position + (((branch >> 1) ^ flip) * factor + 1)
-            _mend(payloads, rows, position, after, branch & _ODD_BRANCH, whole)
+            _correct(payloads, rows, position, after, branch & _ODD_BRANCH, whole)
             return after
 
         return find_fixed
@@ -128,7 +128,7 @@ def _nullable(step: steps.UnionStep) -> FindEnds | None:
         has = (branch >> 1) ^ flip
         length = payloads.bytes[position + 1] * has
         after: Ints = position + ((length >> 1) + has + 1)
-        _mend(payloads, rows, position, after, (branch & _ODD_BRANCH) | (length & _ODD_LENGTH), whole)
+        _correct(payloads, rows, position, after, (branch & _ODD_BRANCH) | (length & _ODD_LENGTH), whole)
         return after
 
     return find_sized

@@ -35,7 +35,7 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         self.what = what
 
     def at(self, row: int) -> Misfit:
-        """Returns the misfit of a row that contains the value."""
+        """Returns the misfit for an outer row that contains this row."""
         return Misfit(row, self.path, self.what)
 
     def error(self) -> SchemaError:
@@ -108,7 +108,7 @@ def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
 
 
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
-    """Returns numbers since midnight, or Spark's time, in the unit of ``logical``.
+    """Returns times of day, integers or Spark's time, in the unit of ``logical``.
 
     Raises Misfit beyond a day, or for a time that the unit lacks.
     """
@@ -145,7 +145,7 @@ def nanoseconds(column: pa.Array, path: str) -> Ints:
 
 
 def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa.Decimal128Array:
-    """Returns the column in a type that holds all its values."""
+    """Returns the column as a decimal type that can hold all its values."""
     kind = pa.decimal128(precision, scale)
     return column if column.type == kind else column.cast(kind)
 

@@ -102,7 +102,7 @@ class NewField(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """The mistakes, and the columns without a field (None: such columns are mistakes)."""
+    """The mistakes; and the columns without a field, None if these are mistakes."""
 
     problems: list[str]
     new: list[NewField] | None = None

@@ -27,7 +27,7 @@ MAX_SIZE = 2**31 - 1  # maximum bytes in one binary column
 _WORD = np.dtype("<u8")
 _LOW = np.uint64((1 << 56) - 1)  # bits of the first 8 bytes of a varint
 _MORE = 0x8080808080808080
-_MAX_CONSTANT = 16  # maximum bytes of a constant that is a matrix
+_MAX_CONSTANT = 16  # maximum bytes of a constant that becomes Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def decimals(column: pa.Decimal128Array) -> Cells:
     high, low = (data[:, part].copy().view(">u8")[:, 0].astype(np.uint64) for part in np.s_[:8, 8:])
     sign = np.where(high >> np.uint64(63), np.uint64(2**64 - 1), np.uint64(0))
     high, low = high ^ sign, low ^ sign
-    sizes = np.where(high > 0, 9 + _bytes_of(high), 1 + _bytes_of(low))
+    sizes = np.where(high > 0, 9 + _further_bytes(high), 1 + _further_bytes(low))
     width = int(sizes.max(initial=1))
     head = (2 * sizes).astype(np.uint8)[:, None]
     used = np.arange(-1, width) >= (width - sizes)[:, None]
@@ -122,7 +122,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
 
 
 def masked(piece: Piece, has: Flags) -> Piece:
-    """Returns the piece with bytes only in the flagged rows; other rows of a binary column must be empty."""
+    """Returns a piece without bytes in rows that are not flagged, which must be empty in an EncodedField."""
     if isinstance(piece, EncodedField):
         return piece
     used = (
@@ -216,8 +216,8 @@ def _bytes(words: _Words) -> npt.NDArray[np.uint8]:
     return found
 
 
-def _bytes_of(words: _Words) -> Ints:
-    """Returns the bit length of each number, divided by 8: 0 below 2^7, 1 below 2^15, up to 8."""
+def _further_bytes(words: _Words) -> Ints:
+    """Returns the bytes that each number needs with its sign, minus 1: 0 below 2^7, 1 below 2^15, up to 8."""
     largest = int(words.max(initial=0))
     sizes = np.zeros(len(words), np.int64)
     for size in range(1, largest.bit_length() // 8 + 1):

@@ -1,13 +1,13 @@
 """JSON payloads -> a column, by PyArrow's reader of lines: types that PyArrow has, in their plain form.
 
 The columns equal those of ``objects``. Payloads that PyArrow does not read, or might read differently, are
-left to ``objects``. PyArrow reads all lines of a call or none. If PyArrow reads none, the lines are cut into
-parts, and small parts are left, because anyone may write a row that PyArrow does not read, and a call costs
-as much as a hundred rows in ``objects``.
+left to ``objects``. PyArrow reads all lines of a call or none. If PyArrow refuses a call, the lines are cut
+into parts, because anyone may write a row that PyArrow refuses. Small parts are left to ``objects``, because
+a call costs as much as a hundred rows there.
 
-Each payload begins with ``{``, ends with ``}``, and is a line. No string contains a line's end, and no value
-has a ``{`` right after a ``}``. So a value ends at its line's end, and with as many values as lines, each
-line is one value. PyArrow crashes if the first value is null, but no such line is null.
+Each payload is a line that begins with ``{`` and ends with ``}``. Strings of JSON contain no line ends, and
+no value has ``{`` right after ``}``. So values end at line ends. If PyArrow reads as many values as lines,
+each line is one value. PyArrow crashes if the first value is null, but a line with braces is not null.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that 
 _PARTS: Final = 8  # parts into which lines are cut if PyArrow does not read them
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
-# Maximum values of a call, with nulls, because PyArrow uses about ten more bytes for a value than its column.
+# Maximum values of a call, with nulls, because PyArrow uses about ten bytes for a value besides its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a row: _MAX_PER_BYTE for each byte, but at least _FEW_VALUES. A null takes 0.1 us.
+# Maximum values of a row, because each null takes 0.1 us: _FEW_VALUES, or more by _MAX_PER_BYTE.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
@@ -43,7 +43,7 @@ _NUMBER: Final = "changed from string to number"
 
 
 class _Form(NamedTuple):
-    """The form of payloads, which PyArrow must know.
+    """The form of payloads, on which PyArrow's options depend.
 
     Attributes:
         has_unknown: True if payloads have names that are not in the tree.
@@ -63,10 +63,10 @@ class _Form(NamedTuple):
 
 
 class ArrowReader:
-    """Reads payloads of one tree.
+    """Reads payloads of one type.
 
     Args:
-        tree: tree of the values.
+        tree: type of the values.
         fewest_of_part: minimum rows of a part that PyArrow reads again after it has failed to read the whole;
             smaller parts are left.
     """
@@ -102,7 +102,7 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """Returns the maximum number of values in each payload, int64[n]; values in items only if wide."""
+        """Returns the maximum values in each payload, int64[n]; without values in narrow items of lists."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)
@@ -173,12 +173,12 @@ def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
 
 
 def _width(node: JsonNode) -> int:
-    """Returns the number of values in a row, without values in items."""
+    """Returns the number of values in a row, without values in list items."""
     return 1 + sum(map(_width, parts_of(node))) if isinstance(node, JsonRecord) else 1
 
 
 def _item_width(node: JsonNode) -> int:
-    """Returns the maximum number of values in a record that is an item; 0 if no item is a record."""
+    """Returns the maximum values in a list item that is a record; 0 if no item is a record."""
     own = _width(node.item) if isinstance(node, JsonArray) and isinstance(node.item, JsonRecord) else 0
     return max([own, *map(_item_width, parts_of(node))])
 

@@ -1,9 +1,9 @@
 """The memory and time that each payload of a batch may still use while it becomes columns.
 
 Memory is counted only for payloads that are large enough to use too much, by the rule in ``value_bounds``.
-Time is counted for values that are processed one by one: a union's value for each tried member, and from the
-second member on also all values within the value; a distinct value that ``leaves`` converts; and JSON of any
-form.
+Time is counted for values that are processed one by one. A union's value counts once for each tried member,
+and from the second member on, all values within it count, too. Equal values that ``leaves`` converts count
+once. JSON of any form counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pulsar_spark.values.json.unions import UnionMembers
 from pulsar_spark.values.value_bounds import ValueWork, accepted
 
 _AGAIN_UNITS: Final = 0.2  # units of work of a value at each further reading
-# Maximum values of a payload that are read again: AGAIN, and AGAIN_PER_BYTE for each byte.
+# Maximum values of a payload that are read as further members: AGAIN, plus AGAIN_PER_BYTE for each byte.
 AGAIN: Final = 1_000_000
 AGAIN_PER_BYTE: Final = 16
 _ANY: Final = np.iinfo(np.int64).max >> 1
@@ -36,7 +36,7 @@ class JsonBudget:
         is_spent: flags of the payloads that used too much, bool[n].
         any_spent: True if a payload used too much.
         reason: reason of the last such payload.
-        choices: chosen member of each container in a union, by the union's number and the container's id; -1:
+        choices: chosen member of each object or array in a union, by the union's number and its id; -1:
             no member. Cached, because trying a value within several unions would take exponential time.
         members: members of unions, by the node's id.
     """
@@ -82,7 +82,7 @@ class JsonBudget:
         self.room[again] = before[again]
 
     def take_work(self, rows: Ints, units: float) -> None:
-        """Uses the same units of work for each value."""
+        """Uses ``units`` of work for each value; ``rows``: payloads of the values."""
         if self._work.is_limited:
             self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
 

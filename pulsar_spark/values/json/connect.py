@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pulsar_spark.schema import Schema
 
-_MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take time by the square
+_MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take quadratic time
 _MAX_SCALE: Final = 1_000_000  # larger scales are beyond Python's decimals
 
 
@@ -21,7 +21,7 @@ def is_of_connect(schema: Schema) -> bool:
 
 
 def number_of(text: str, scale: int) -> str | None:
-    """Returns the number in base64 of an integer, of whose digits the last ``scale`` are a fraction.
+    """Returns the text of a decimal whose unscaled integer, big-endian, is in base64.
 
     None: the text is not base64 of 1 to 1,000 bytes, or the scale is above 1,000,000.
     """
@@ -36,7 +36,7 @@ def number_of(text: str, scale: int) -> str | None:
 
 
 def pairs_of(value: Any) -> Any:
-    """Returns the records of a map's keys and values; returns other values unchanged.
+    """Converts a map to a list of key-value records; returns other values unchanged.
 
     Java writes maps as objects. Connect writes arrays of pairs if the keys are not strings.
     """

@@ -40,7 +40,7 @@ from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, largest_unchecked, rows_to_check
 
 _SAMPLE: Final = 256
-# Commas, colons and opening brackets, in strings too.
+# Commas, colons and opening brackets, also within strings.
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
 # Maximum bytes of a call, because Python's objects use up to forty bytes for each byte.
 _MAX_BYTES: Final = 1 << 20
@@ -70,7 +70,7 @@ class _JsonDecoder:
     """Reads payloads in their usual form as lines, and other payloads as objects.
 
     Args:
-        tree: tree of the values.
+        tree: type of the values.
     """
 
     def __init__(self, tree: JsonNode) -> None:

@@ -1,9 +1,9 @@
 """Plain values of columns -> the text of JSON, without quotes; null is empty.
 
-Java's readers of Pulsar's JSON schemas accept every text for each of Java's types for the field, and read the
-same value. So times of Java's classes are ISO-8601 text, because Java reads a number as seconds or
-milliseconds by the class, and seconds before 1970 wrongly. Other times are numbers of the schema's unit,
-which all clients read. Decimals are numbers with all digits, binary is base64.
+Java's client reads these texts as the same value, whichever Java type the field has. So times of Java's
+classes are ISO-8601 text, because Java reads a number as seconds or milliseconds by the class, and seconds
+before 1970 wrongly. Other times are numbers of the schema's unit, which all clients read. Decimals are
+numbers with all digits, binary is base64.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.values.avro.avro_types import MAX_FLOAT
+from pulsar_spark.values.avro.avro_types import FLOAT_OVERFLOW
 from pulsar_spark.values.json.connect import number_of
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 from pulsar_spark.values.time_units import MAX_LONG, MICROS_OF_DAY
@@ -28,7 +28,7 @@ from pulsar_spark.values.time_units import MAX_LONG, MICROS_OF_DAY
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
-_MAX_EXPONENT: Final = 10  # maximum digits of an exponent that is computed
+_MAX_EXPONENT: Final = 10  # maximum digits of an exponent; longer exponents are not computed
 _EPOCH: Final = date(1970, 1, 1)
 _DIGITS_OF_INT64: Final = 19
 _SHORT: Final = 18  # digits that always fit into int64
@@ -41,7 +41,7 @@ _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}
 
 
 class BadJsonError(Exception):
-    """A value does not fit its node; the text is the mistake."""
+    """A value does not fit its node; the error's text describes the mistake."""
 
 
 def _number(value: Any, wanted: str) -> re.Match[str]:
@@ -122,7 +122,7 @@ def _float(leaf: JsonLeaf, value: Any) -> float:
     name = value.decode() if type(value) is bytes else value
     if name in NOT_FINITE:
         return NOT_FINITE[name]
-    limit = MAX_FLOAT if leaf.type == pa.float32() else float("inf")
+    limit = FLOAT_OVERFLOW if leaf.type == pa.float32() else float("inf")
     number = float(_number(value, "a number")[0])
     if not -limit < number < limit:
         raise BadJsonError("a number out of range")
@@ -205,7 +205,7 @@ def _timestamp(leaf: JsonLeaf, value: Any) -> int:
         return _in_range(_micros_of(found, has_zone))
     number = _number(value, "a timestamp")
     if number.lastindex == 2:
-        return _in_range(leaf.unit.of_column(_integer(number, 64)))
+        return _in_range(leaf.unit.to_column(_integer(number, 64)))
     micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
     return _in_range(1 << 63 if micros is None else _as_java_means(number, micros))
 
@@ -259,9 +259,9 @@ def _time(leaf: JsonLeaf, value: Any) -> int:
         number = _integer(_number(value, "a time of day"), leaf.type.bit_width)
         if not is_number and not 0 <= number <= leaf.unit.bounds(leaf.type)[1]:
             raise BadJsonError("not a time of day")
-        return number if is_number else leaf.unit.of_column(number)
+        return number if is_number else leaf.unit.to_column(number)
     number = _since_midnight(*clock) // leaf.unit.factor
-    return number if is_number else leaf.unit.of_column(number)
+    return number if is_number else leaf.unit.to_column(number)
 
 
 def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
@@ -286,7 +286,7 @@ def _decimal(leaf: JsonLeaf, value: Any) -> bytes:
 
 
 class LeafForm(NamedTuple):
-    """The forms of a kind of leaf.
+    """Reads the values of a kind of leaf.
 
     Attributes:
         types: Python types of its parsed values; values of other types are bad.
@@ -343,11 +343,11 @@ def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
 
 
 def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts a column to the leaf's column.
+    """Converts an array of ``plain_type`` to the leaf's column.
 
     Args:
         leaf: any leaf but JSON of any form.
-        column: values of ``plain_type``; without an offset.
+        column: array without an offset.
 
     Raises:
         LeftError, pa.ArrowInvalid: some values need the other reader.
@@ -373,7 +373,7 @@ def _float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     if leaf.type == pa.float64():
         return column
     values = _numbers_of(column, np.float64)
-    leave_unless(((np.abs(values) < MAX_FLOAT) | ~np.isfinite(values)).all())
+    leave_unless(((np.abs(values) < FLOAT_OVERFLOW) | ~np.isfinite(values)).all())
     return _with_validity(leaf, column, values.astype(np.float32))
 
 
@@ -381,11 +381,11 @@ def _time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     values = _numbers_of(column, np.int64)
     least, most = leaf.unit.bounds(leaf.type)
     leave_unless(most == MAX_LONG or ((least <= values) & (values <= most)).all())
-    return _with_validity(leaf, column, leaf.unit.of_column(values))
+    return _with_validity(leaf, column, leaf.unit.to_column(values))
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts dates, and timestamps with seconds, and with Z if the type has a zone; not the year 0."""
+    """Converts texts of dates, and of timestamps with seconds, and Z if the type has a zone; not year 0."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None
@@ -413,7 +413,7 @@ def _bytes_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
     """Converts texts of JSON's numbers, at least one, to decimals; raises as ``column_of``.
 
-    Exponents, and more digits than any decimal has, raise LeftError: Arrow does not check sizes of numbers.
+    Exponents, and too many digits for a decimal, raise LeftError, because Arrow does not check them.
     """
     data = texts.buffers()[2].to_pybytes()
     leave_unless(b"e" not in data and b"E" not in data)
@@ -470,7 +470,7 @@ def _parsed_float_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) ->
         numbers = [None if value is None else float(value) for value in values]
     column = pa.array(numbers, pa.float64())
     for row in np.flatnonzero(~np.isfinite(_numbers_of(column, np.float64))).tolist():
-        # An infinity from another text than NOT_FINITE is a number beyond all floats.
+        # An infinity from a text that is not in NOT_FINITE is a number beyond the range of double.
         leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
     return _float_column(leaf, column)
 

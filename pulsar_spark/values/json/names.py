@@ -1,4 +1,4 @@
-"""Finds misnamed payloads: no name equals the schema's, but some do except for case. All fields are null."""
+"""Finds misnamed payloads: no name is in the schema, but some differ from the schema's only in case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON payloads -> a column, by a library's objects: any schema, any payload, with the mistakes.
+"""JSON payloads -> a column, through Python objects: any schema and payload; finds the mistakes.
 
     ===============  ==================================================================================
     column           accepted JSON; null is always null
@@ -69,7 +69,7 @@ from pulsar_spark.values.json.tree import (
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
-_SPARSE: Final = 8  # if members outnumber values by this factor, values are sorted by member
+_SPARSE: Final = 8  # factor by which members outnumber a value's names for grouping values by member
 _NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # leaf of the names of a map
 _UNITS: Final = 2.0  # units of work of a value that is converted by itself
 
@@ -79,10 +79,10 @@ class TextNeededError(Exception):
 
 
 class ObjectReader:
-    """Reads payloads of one tree.
+    """Reads payloads of one type.
 
     Args:
-        node: root of the tree.
+        node: type of the values.
     """
 
     def __init__(self, node: JsonNode) -> None:
@@ -130,12 +130,12 @@ def explain(node: JsonNode, payload: bytes) -> str:
 
 
 class _Columns:
-    """Reads values of n payloads, or of a union's member.
+    """Reads the values of n payloads, or n values as one member of a union.
 
     Args:
         budget: budget of all payloads.
         payload_of: index of the payload of each value, int64[n].
-        is_tried: True if the values are a union's.
+        is_tried: True if the values are read as a union's member.
         is_again: True if the values were read before, as another member.
 
     Attributes:
@@ -179,7 +179,7 @@ class _Columns:
         Args:
             node: node of the values.
             values: parsed values, [m]; None is null.
-            owner: index of each value's owner among the n values, int64[m].
+            owner: for each value, which of the n values contains it, int64[m].
         """
         if self._is_again:
             self._budget.read_again(self._payload_of[owner])
@@ -194,7 +194,7 @@ class _Columns:
         return self._leaf(node, values, owner)
 
     def _fail(self, owner: Ints, indexes: list[int], reason: Callable[[int], str]) -> None:
-        """Marks the owners of some values bad; ``reason`` returns the mistake of a value."""
+        """Marks the owners of the values at ``indexes`` bad; ``reason`` returns the mistake of a value."""
         if indexes:
             self.is_bad[owner[indexes]] = True
             if not self._reason:
@@ -203,7 +203,7 @@ class _Columns:
     def _below(
         self, node: JsonNode, values: list[Any], owner: Ints, place: Callable[[int], tuple[str, int]]
     ) -> pa.Array:
-        """Reads parts of values as ``read``.
+        """Reads parts of values like ``read``, and extends the path of the first mistake.
 
         ``place`` returns the path of a part, and the index of the value that contains it.
         """
@@ -215,14 +215,14 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Returns the values of a Python type, None for other values, which are bad; and if any is None."""
+        """Returns values of a Python type, None for others, which are bad; and whether any is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
         return self._of_types(frozenset((kind,)), wanted, values, owner), True
 
     def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
-        """Returns the values of some Python types, None for other values, which are bad."""
+        """Returns values of some Python types, None for others, which are bad."""
         known = {*types, type(None)}
         bad = [index for index, value in enumerate(values) if type(value) not in known]
         self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
@@ -455,7 +455,7 @@ def _values(key: str, values: list[Any]) -> list[Any]:
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
-    """Returns the indexes of a member's records, and its values, for each member without default."""
+    """Returns for each member without default: the indexes of records that have it, and its values."""
     found: dict[str, tuple[list[int], list[Any]]] = {
         member.key: ([], []) for member in node.members if member.default is None
     }

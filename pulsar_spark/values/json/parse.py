@@ -5,8 +5,8 @@ Python's client writes, halves of surrogate pairs, and integers of more digits t
 all payloads if msgspec is not installed, because msgspec has no wheel for every machine. Both make the same
 objects.
 
-Objects are those of ``json``, except for numbers whose text is needed, which are their text as bytes: ``-0``,
-integers of more digits than Python reads, and numbers beyond all floats; with ``keeps_text`` also NaN,
+Objects are those of ``json``. But numbers whose text is needed become bytes, their text: ``-0``, integers of
+more digits than Python reads, and numbers beyond the range of double; with ``keeps_text`` also NaN,
 infinities, and numbers with a point or an exponent. If an object has a name twice, the last value counts.
 """
 
@@ -47,7 +47,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
 class _MalformedError(ValueError):
-    """A library refuses a payload; the error of older versions of msgspec is no ValueError."""
+    """A library refuses a payload. Used because the error of older msgspec is no ValueError."""
 
 
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
@@ -117,11 +117,11 @@ def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
 
 
 def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
-    """Parses a payload without unusual texts."""
+    """Parses a payload that has no text of ``_ONLY_UNUSUAL``."""
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # The standard library refuses several times as slowly, and millions of messages may be malformed.
+        # The standard library does not try again, because millions of messages may be malformed.
         if type(error) is _MALFORMED:
             raise _MalformedError from None
     return _parse_unusual(payload, keeps_text)
@@ -180,7 +180,7 @@ if msgspec is not None:
 
 
 def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:
-    """Calls a function that needs ``MAX_DEPTH`` levels of Python's stack; the caller may use as many."""
+    """Calls a function that needs ``MAX_DEPTH`` levels of Python's stack; raises the limit if necessary."""
     try:
         return call(value)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""The tree of a JSON value, which readers use: made from both schemas and the column's type.
+"""The type of a JSON value as a tree, made from the writer's schema, the reader's and the column's type.
 
 The writer's schema is needed for the unit of timestamps that are whole numbers, for names that the reader has
 only as aliases, and for bytes that are base64 for certain. Names of fields are in the payload.
@@ -37,7 +37,7 @@ from pulsar_spark.values.avro.resolve import MAX_CONSTANTS, check_target, check_
 from pulsar_spark.values.json.connect import is_of_connect
 from pulsar_spark.values.json_types import is_of_java, is_pairs, parse
 from pulsar_spark.values.time_units import MICROS, TimeUnit, unit_of
-from pulsar_spark.values.value_bounds import item_width, most_growth
+from pulsar_spark.values.value_bounds import item_width, max_growth
 
 
 class JsonKind(Enum):
@@ -64,7 +64,7 @@ class JsonLeaf:
     Attributes:
         kind: type of the value.
         type: type of the column.
-        unit: unit of a timestamp that is a whole number; of a time of day, in nanoseconds.
+        unit: unit of timestamps that are whole numbers; for times of day, relative to nanoseconds.
         size: bytes of a fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text is read as its UTF-8.
         scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.
@@ -83,7 +83,7 @@ class JsonLeaf:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """Items of one node; ``is_map``: items are pairs of a map, which JSON may have as an object."""
+    """Items of one type; ``is_map``: items are the pairs of a map, which JSON may write as an object."""
 
     type: pa.DataType
     item: JsonNode
@@ -92,7 +92,7 @@ class JsonArray:
 
 @dataclass(frozen=True, slots=True)
 class JsonMap:
-    """Values of one node by string keys."""
+    """Values of one type, by string keys."""
 
     type: pa.DataType
     value: JsonNode
@@ -104,7 +104,7 @@ class JsonMember:
 
     Attributes:
         key: name in payloads.
-        node: node of its values.
+        node: type of its values.
         default: value of a missing member, or the reason why its absence makes a payload bad; None: null.
     """
 
@@ -185,7 +185,7 @@ def parts_of(node: JsonNode) -> Sequence[JsonNode]:
 
 def growth(node: JsonNode) -> float:
     """Returns the maximum column bytes for each payload byte, without the payload's text."""
-    return most_growth(_lists(node))
+    return max_growth(_lists(node))
 
 
 def _lists(node: JsonNode) -> Iterator[tuple[int, int]]:
@@ -372,7 +372,7 @@ class _Maker:
 
 
 def _shape(avro: AvroType) -> object:
-    """Returns a primitive's kind, or the class, by which two versions' branches are compared."""
+    """Returns the key by which branches of two versions are compared: a primitive's kind, else the class."""
     return avro.kind if isinstance(avro, AvroPrimitive) else type(avro)
 
 

@@ -27,7 +27,7 @@ class UnionMembers:
     """Determines the order in which the members of a union are tried for a value."""
 
     def __init__(self, node: JsonUnion) -> None:
-        # Sets of members, with a bit for each member.
+        # Sets of members as numbers, with a bit for each member.
         self._known: dict[str, int] = {}  # the records with each name
         self._maps = self._any = self._leaves = 0
         self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
@@ -46,7 +46,7 @@ class UnionMembers:
                 self._leaves |= bit
             for kind in _alike(member):
                 self._alike[kind] |= bit
-        # If an object may be at most _FEW members, any JSON is tried before a record that lacks a name of it.
+        # If at most _FEW members fit objects, any JSON is tried before records that lack one of the names.
         self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
@@ -91,7 +91,7 @@ class MemberOrder:
     """The members of a union in the order of tries; found lazily, because most members are never tried.
 
     Args:
-        groups: bits of members, group by group; within a group, the lowest bit is first.
+        groups: sets of members as bits, in the order of tries; within a set, the lowest bit is first.
     """
 
     def __init__(self, groups: list[int]) -> None:

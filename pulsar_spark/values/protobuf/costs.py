@@ -1,7 +1,7 @@
 """The memory of items of repeated fields and maps in a payload, counted without parsing the payload.
 
 Items use memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
-runtime doubles the capacity of an array as it grows and keeps the old memory: at most three times the items.
+runtime doubles the capacity of a growing array and keeps the old memory, so it may use three times the items.
 Texts and bytes are also copied on their way to columns.
 """
 
@@ -25,7 +25,7 @@ from pulsar_spark.values.protobuf.readers import (
     TypeReader,
 )
 from pulsar_spark.values.protobuf.recursive import JsonReader
-from pulsar_spark.values.value_bounds import ValueRoom, item_width, most_growth
+from pulsar_spark.values.value_bounds import ValueRoom, item_width, max_growth
 
 _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
 _F = FieldDescriptorProto
@@ -41,11 +41,9 @@ _HEADER = 40  # bytes of a message or of an array, without its fields or items
 _JSON_ITEM = 300  # bytes of an item while its JSON is written, without its name
 _NOT_PACKED = (_F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
 COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and on their way to columns
-# Units of work of a message in a repeated field, of any field on the wire, and of a packed item. If packed
-# items become JSON, each is as much work as a message.
-MESSAGE_WORK = 1.6
-_FIELD_WORK = 0.45
-_PACKED_WORK = 0.125
+MESSAGE_WORK = 1.6  # units of work of a message in a repeated field, or of a packed item that becomes JSON
+_FIELD_WORK = 0.45  # units of work of any field on the wire
+_PACKED_WORK = 0.125  # units of work of a packed item
 PAID_WORK = 0.2  # units of work that each byte allows, because ordinary messages have ten or more bytes
 _MAX_DEPTH = 100  # maximum depth of messages in the runtime
 _NOT_LAST = bytes(range(128, 256))  # the bytes that may precede a varint's last byte
@@ -145,7 +143,7 @@ def _message_size(message: DescriptorProto) -> int:
 def _added_text(reader: TypeReader) -> int:
     """Returns the maximum bytes that the schema adds to a value: names of enums, and defaults."""
     if isinstance(reader, EnumReader):
-        unknown = len(reader.unknown.encode()) + 12  # and the number
+        unknown = len(reader.unknown.encode()) + 12  # the number has up to 12 bytes
         return max([unknown, *(len(name.encode()) for name in reader.names.values())])
     total = 0
     if isinstance(reader, StructReader):
@@ -164,7 +162,7 @@ def row_cost(root: StructReader, message: DescriptorProto) -> int:
 
 def growth(fields: CountedFields) -> float:
     """Returns the maximum bytes for each payload byte, in columns and the runtime."""
-    return COPIES + most_growth(_lists(fields))
+    return COPIES + max_growth(_lists(fields))
 
 
 def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
@@ -261,10 +259,10 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
         room.left, room.work = left, work
 
 
-def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """Returns the number of bytes in each payload that may be as much work as a message, int64[n].
+def max_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
+    """Returns the maximum items with ``MESSAGE_WORK`` in each payload, int64[n].
 
-    Such a byte begins a message in a repeated field. If packed items become JSON, each byte may be an item.
+    Counts bytes that may begin a message in a repeated field; all bytes, if packed items become JSON.
     """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):

@@ -119,7 +119,7 @@ class ProtobufPlan:
         pool = descriptor_pool.DescriptorPool()
         try:
             pool.Add(self.file)
-        except TypeError as error:  # raised for a message of more than 64 KiB, without its texts and lists
+        except TypeError as error:  # raised if a message needs more than 64 KiB, besides texts and lists
             raise UnsupportedError(
                 f"a message of the topic's schema has too many fields for Protobuf: {error}", advice=_CHOOSE
             ) from None
@@ -264,7 +264,7 @@ class ProtobufPlan:
         if key is None or value is None:
             return None
         column = pa.map_(key.type, pa.field("value", value.type)) if target is None else target
-        # Keys without text are "", because Arrow's keys are never null, even in bad rows.
+        # Keys that are not UTF-8 become "", because Arrow's keys are never null, even in bad rows.
         no_text = pa.scalar("").cast(key.type) if key_kind == _F.TYPE_STRING else None
         parts = [
             SingularReader("key", f"f{fields['key'].number}", key, Presence.ALWAYS, no_text),

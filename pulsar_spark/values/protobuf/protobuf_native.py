@@ -48,7 +48,7 @@ from pulsar_spark.values.protobuf.costs import (
     counted_fields,
     counted_json,
     growth,
-    most_messages,
+    max_messages,
     row_cost,
     take_items,
 )
@@ -145,7 +145,7 @@ class _ProtobufDecoder:
         """Returns the indexes of payloads that would use too much memory or time, without parsing them."""
         rows = rows_to_check(values, self.unchecked)
         if work.is_limited:
-            most = MESSAGE_WORK * most_messages(values, self.counted)
+            most = MESSAGE_WORK * max_messages(values, self.counted)
             rows = np.union1d(rows, np.flatnonzero(most > PAID_WORK * np.diff(offsets_of(values))))
         found = []
         # Counts are kept by payload, because hundreds of thousands of messages may have the same payload.

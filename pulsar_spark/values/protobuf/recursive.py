@@ -69,7 +69,7 @@ class JsonReader:
     def _object(self, message: Any) -> dict[str, object]:
         found: dict[str, object] = {}
         for descriptor, value in message.ListFields():
-            own = self.fields.get(descriptor.full_name)  # None: added by ``plan.parser``
+            own = self.fields.get(descriptor.full_name)  # None for a field that ``plan.parser`` added
             if isinstance(own, MapReader):
                 key, item = map(_single, own.entry.fields)
                 found[own.name] = {
