@@ -247,7 +247,7 @@ class TopicName(NamedTuple):
         return self.local.rpartition("/")[2] if self.is_segment else str(self.partition)
 
     def of_part(self, part: str) -> TopicName:
-        """The inverse of :attr:`part` and :attr:`base`; raises ValueError for any other text."""
+        """Returns the partition or segment with this :attr:`part`; raises ValueError for other texts."""
         if not self.is_scalable:
             number = int(part)
             return self if number < 0 else self.of_partition(number)

@@ -32,13 +32,13 @@ def check(versions: dict[str, str | None]) -> None:
     """Compares versions with the oldest supported versions.
 
     Args:
-        versions: versions by name, as in OLDEST; None: there is only a folder of this name.
+        versions: versions by name, as in OLDEST; None: only a folder of this name was imported.
 
     Raises:
         LibraryError: a library is missing, or its version is too old.
     """
     for name, version in versions.items():
-        if version is None:  # spark-core's jar has a folder google/protobuf
+        if version is None:  # for example, spark-core's jar has a folder google/protobuf
             raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {name} is not installed")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:

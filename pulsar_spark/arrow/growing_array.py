@@ -1,4 +1,4 @@
-"""GrowingArray: an array concatenated from parts, without memory for all parts in addition."""
+"""GrowingArray: concatenates parts to one array, without all parts in memory at the same time."""
 
 from __future__ import annotations
 

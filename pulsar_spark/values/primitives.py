@@ -89,7 +89,7 @@ class _Fixed(NamedTuple):
 
 
 def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Avro's promotions convert each value of one type to the other, exactly or nearly."""
+    """Whether Avro's promotions convert one type to the other; the result may be rounded."""
     if source in _NUMBERS and target in _NUMBERS:
         return _NUMBERS.index(source) <= _NUMBERS.index(target)
     return source == target or {source, target} == {pa.string(), pa.binary()}

@@ -1,6 +1,6 @@
 """Types of rows -> schemas of the kinds AVRO and JSON: a new schema, or a topic's schema with more fields.
 
-The existing part of a schema is never changed, because the broker compares versions by it: fields keep their
+The existing part of a schema is never changed, because the broker compares versions. So fields keep their
 order, and records their names. New fields follow the existing fields, with default null, so that older and
 newer readers accept both versions.
 """

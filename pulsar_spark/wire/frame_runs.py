@@ -149,7 +149,7 @@ def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]
 
 
 def joined(parts: Sequence[Messages]) -> Messages:
-    """Joins messages for one consumer; their bytes are copied unless all are in the same object."""
+    """Joins messages for one consumer; copies their bytes unless one object contains all."""
     if len(parts) == 1:
         return parts[0]
     if all(part.data is parts[0].data for part in parts):
@@ -186,7 +186,7 @@ _BODY = Layout(
     },
     _HIGHEST_SEQUENCE_ID,
 )
-# Fields of MessageIdData; other fields are for consumers.
+# Fields of MessageIdData: two that receipts have, and the highest field number.
 _LEDGER, _ENTRY, _LAST_FIELD = 1, 2, 7
 _ID = Layout({_LEDGER << 3 | VARINT: FieldKind.NUMBER, _ENTRY << 3 | VARINT: FieldKind.NUMBER}, _LAST_FIELD)
 
@@ -224,7 +224,7 @@ def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
         ends: end of each frame, int64[n].
 
     Returns:
-        The receipts of each producer; None if a frame must be parsed by itself.
+        The receipts of each producer; None if a frame is unusual, so that it must be parsed by protobuf.
     """
     body = np.frombuffer(data, np.uint8)
     try:

@@ -2,8 +2,8 @@
 
 Items of one size and varints are found in one call for all rows, because their positions follow from the
 block's start. Other items are found in waves: item 0 of all rows, then item 1. The items of the last few rows
-are found one by one, because a wave of one row or a thousand takes as long as 64 single items, or more if
-items contain arrays. Found items are read together. So an item in nested arrays is visited once for each
+are found one by one, because a wave, of one row or a thousand, takes as long as about 64 single items, more
+if items contain arrays. Found items are read together. So an item in nested arrays is visited once for each
 array that contains it.
 
 Only some items of a large value are found and read at a time, which bounds temporary arrays.

@@ -288,7 +288,7 @@ class Branches:
             defaultdict(list),
         )
         self._names, self._aliases, self._short_names = names
-        self._members: dict[int, int] = {}  # by id
+        self._members: dict[int, int] = {}  # by the branch's id
         for each in types:
             if is_null(each):
                 continue
@@ -328,7 +328,7 @@ class Branches:
                         yield branch
 
     def renamed(self, writer: AvroType) -> AvroType | None:
-        """Returns the branch that a type replaces, by the type's aliases."""
+        """Returns the branch whose name is an alias of a type."""
         old = (branch for alias in getattr(writer, "aliases", ()) for branch in self._names.get(alias, ()))
         return next((branch for branch in old if type(branch) is type(writer)), None)
 

@@ -95,7 +95,7 @@ def _correct(
 
 
 def _nullable(step: steps.UnionStep) -> FindEnds | None:
-    """Makes the function for a union of null and one short type; None: it is not such a union."""
+    """Makes the function for a union of null and one short type; None for other unions."""
     if len(step.branches) != 2:
         return None
     first, second = step.branches

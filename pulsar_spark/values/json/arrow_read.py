@@ -31,7 +31,7 @@ _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
 # Maximum values of a call, with nulls, because PyArrow uses about ten bytes for a value besides its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a row, because each null takes 0.1 us: _FEW_VALUES, or more by _MAX_PER_BYTE.
+# Maximum values of a row, because a null takes 0.1 us: _MAX_PER_BYTE for each byte, at least _FEW_VALUES.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"

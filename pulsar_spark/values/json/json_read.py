@@ -6,8 +6,8 @@ and a byte order mark may precede. Brackets nest at most ``MAX_DEPTH`` deep.
 
 Java's client and most other clients write bytes as base64, but Python's as text. If properties of the
 schema show that Java's client made it, text that is not base64 is bad. Otherwise text that is exactly base64,
-with its padding, is decoded, and other text is its UTF-8. So text of Python's client that happens to be
-base64, such as ``test``, is misread.
+with its padding, is decoded, and other text becomes its UTF-8 bytes. So text of Python's client that happens
+to be base64, such as ``test``, is misread.
 """
 
 from __future__ import annotations

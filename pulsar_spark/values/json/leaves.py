@@ -1,4 +1,4 @@
-"""Values of JSON without parts -> columns: single values in any form, or many values in their usual form.
+"""JSON values without parts -> columns: one by one in any form, or many at once in their usual form.
 
 ``FORMS`` converts a parsed value of ``parse``, in every form that ``objects`` lists; lists of numbers are
 tuples. ``column_of`` and ``usual_column`` convert many values at once. They raise :class:`LeftError` or
@@ -260,12 +260,11 @@ def _time(leaf: JsonLeaf, value: Any) -> int:
         if not is_number and not 0 <= number <= leaf.unit.bounds(leaf.type)[1]:
             raise BadJsonError("not a time of day")
         return number if is_number else leaf.unit.to_column(number)
-    number = _since_midnight(*clock) // leaf.unit.factor
+    number = _nanos_of_day(*clock) // leaf.unit.factor
     return number if is_number else leaf.unit.to_column(number)
 
 
-def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
-    """Returns the nanoseconds since midnight."""
+def _nanos_of_day(hour: int, minute: int, second: int, nanos: int) -> int:
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= nanos < 1_000_000_000):
         raise BadJsonError("not a time of day")
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos

@@ -22,7 +22,7 @@
     struct           object; a name that the schema does not have is ignored, and a missing name has its
                      default or null
     struct<member0>  a union: the first member that the value fits; members of the value's form are tried
-                     first, among records those with all of its names; any JSON is tried last
+                     first, of records only those with all its names; any JSON is tried last
     ===============  ==================================================================================
 
 Fractions of a microsecond are cut towards the past. If an object has a name twice, the last value counts.
@@ -69,7 +69,7 @@ from pulsar_spark.values.json.tree import (
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
-_SPARSE: Final = 8  # factor by which members outnumber a value's names for grouping values by member
+_SPARSE: Final = 8  # if members outnumber a value's names by this factor, values are grouped by member
 _NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # leaf of the names of a map
 _UNITS: Final = 2.0  # units of work of a value that is converted by itself
 

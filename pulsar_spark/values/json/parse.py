@@ -117,7 +117,7 @@ def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
 
 
 def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
-    """Parses a payload that has no text of ``_ONLY_UNUSUAL``."""
+    """Parses a payload; may refuse the texts of ``_ONLY_UNUSUAL``."""
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:

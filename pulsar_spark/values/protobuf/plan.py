@@ -371,7 +371,7 @@ _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
 
 
 def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target: pa.StructType) -> None:
-    """Checks that the column's fields which the writer has mean the same in both versions.
+    """Checks that each field that the column and the writer have means the same in both versions.
 
     Args:
         writer: version that the values were written with.

@@ -1,6 +1,6 @@
 """Entries that are not batches <-> MessageColumns.
 
-The fields of such a message are in the entry's own MessageMetadata, and the whole payload is the value.
+An unbatched message's fields are in the entry's MessageMetadata, and the whole payload is the value.
 """
 
 from __future__ import annotations

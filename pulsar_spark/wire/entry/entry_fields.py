@@ -117,7 +117,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
 
     Used for metadata that ``walk`` refuses, and for few entries, because it is faster then.
     """
-    found = _Laid(len(metadata))
+    found = _FieldCollector(len(metadata))
     for row, one in enumerate(metadata):
         found.start[row] = len(found.body)
         for field, value in one.ListFields():
@@ -131,9 +131,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
     return bytes(found.body), found.finish()
 
 
-class _Laid:
-    """Collects fields and their bytes."""
-
+class _FieldCollector:
     def __init__(self, count: int) -> None:
         self.body = bytearray()
         self.start = [0] * count

@@ -5,7 +5,7 @@ alone does not show an attack, because clients compare ``maxMessageSize`` with c
 rows compress to a few bytes, too. Time is spent on messages (several microseconds each) and on items (about
 one microsecond each): items of lists and maps, and fields found by name.
 
-So each stored byte pays for a number of items, and each uncompressed byte for as many as honest values need.
+So each stored byte allows a number of items, and each uncompressed byte a fraction, enough for honest values.
 Further items count against the allowance of the task.
 """
 

@@ -39,7 +39,7 @@ _SIGNATURE_SIZE = 12
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _AGAIN = 1 << 31
 
-# The number is far above Pulsar's own, and its tag has 2 bytes, as readers expect.
+# The field number is far above Pulsar's field numbers. Readers by column expect a tag of 2 bytes.
 _TAG = bytes([EntryField.ORIGIN << 3 & 0x7F | 0x80 | 2, EntryField.ORIGIN >> 4, _SIZE])
 
 
@@ -82,7 +82,7 @@ def encode_origin(
         payload: stored payload of the entry; used only if the origin has no ``begin``.
         metadata: other metadata of the entry, serialized; used like the payload. Empty for a chunk.
     """
-    if metadata and origin.begin is None:  # in the order in which readers serialize parsed metadata
+    if metadata and origin.begin is None:  # readers serialize parsed metadata in this order
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
     run = origin.run | (_AGAIN if origin.is_again else 0)

@@ -19,7 +19,7 @@ _MAX_ROUNDS = 64  # rounds of a walk; messages with more fields than that are no
 
 
 class NotPlainError(Exception):
-    """A message is malformed, or must be read by itself."""
+    """A message is malformed, or its fields cannot be read by column."""
 
 
 class FieldKind(Enum):
