@@ -29,8 +29,8 @@ FEW_ROWS = 64
 # Up to this number of rows, blocks are found faster one by one than in waves, if items need no search.
 _FEW_KNOWN = 12
 ITEMS_AT_ONCE = 1 << 16  # maximum items of one call, which bounds temporary arrays
-_BYTES_AT_ONCE = 1 << 20  # maximum bytes of these items
-_BLOCKS_AT_ONCE = 1 << 14  # maximum blocks of these items
+_BYTES_AT_ONCE = 1 << 20  # bytes in which items are found one by one before these items are read
+_BLOCKS_AT_ONCE = 1 << 14  # blocks that are found one by one before their items are read
 _MAX_COUNT = 1 << 32  # no row has this many bytes
 
 # Receives positions of items, in the order of arrays, and the index of the array of each item.

@@ -29,7 +29,7 @@ SLACK = 4096  # bytes that a position may be after its row until ``limit`` is ca
 
 
 class VarintEnds:
-    """Numbers the bytes below 0x80, each of which may end a varint, from 0 in order of position.
+    """Counts the bytes below 0x80, each of which may end a varint; an end's number is its index among them.
 
     Uses four bytes of memory for each byte below 0x80.
 
@@ -150,7 +150,7 @@ class AvroPayloads:
         return self._credit
 
     def value_of(self, row: int, credit: int) -> AvroValue:
-        """Returns a row to read by itself."""
+        """Returns a row for ``check_value``, which reads values one by one."""
         return AvroValue(self.bytes.data, int(self.end[row]), credit, None, self.work.left(row))
 
     def take_work(self, row: int, value: AvroValue) -> None:

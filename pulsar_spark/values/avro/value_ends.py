@@ -42,8 +42,8 @@ def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
 
     Args:
         step: step of the values; its type is ignored.
-        is_read_later: True if readers read the values afterwards, which checks them, and counts items without
-            bytes.
+        is_read_later: True if readers read the values afterwards, which checks values, and counts items
+            without bytes.
     """
     width = steps.fixed_width(step)
     if width is not None:

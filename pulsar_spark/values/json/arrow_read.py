@@ -68,7 +68,7 @@ class ArrowReader:
     Args:
         tree: type of the values.
         fewest_of_part: minimum rows of a part that PyArrow reads again after it has failed to read the whole;
-            smaller parts are left.
+            smaller parts are left to ``objects``.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:

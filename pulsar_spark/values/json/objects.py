@@ -1,7 +1,7 @@
 """JSON payloads -> a column, through Python objects: any schema and payload; finds the mistakes.
 
     ===============  ==================================================================================
-    column           accepted JSON; null is always null
+    column           accepted JSON; null becomes null
     ===============  ==================================================================================
     boolean          ``true``, ``false``, 1, 0, or a text of these, in upper or lower case
     int, bigint      a whole number (5, 5.0, 5e2) in the type's range, or a text of it
@@ -93,7 +93,7 @@ class ObjectReader:
 
     def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
         """Reads n payloads; null is a null row, and not bad."""
-        # Garbage collection would visit the parsed objects again and again; they have no cycles.
+        # Off, because garbage collection would visit the parsed objects again and again; they have no cycles.
         is_collected = gc.isenabled()
         gc.disable()
         try:
@@ -293,7 +293,7 @@ class _Columns:
             values = list(map(pairs_of, values))
         values, has_null = self._only(list, "an array", values, owner)
         some, offsets, validity = self._items(node, values, owner, has_null=has_null)
-        # A large payload is read alone, and its items are not copied.
+        # The items of a single value are not copied, because a large payload is read alone.
         items = some[0] if len(some) == 1 else list(chain.from_iterable(some))
         place = _places(offsets, "[{}]".format)
         column = self._below(node.item, items, np.repeat(owner, np.diff(offsets)), place)

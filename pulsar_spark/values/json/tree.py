@@ -66,7 +66,7 @@ class JsonLeaf:
         type: type of the column.
         unit: unit of timestamps that are whole numbers; for times of day, relative to nanoseconds.
         size: bytes of a fixed; None: any number.
-        is_base64: True: text that is not base64 is bad. False: such text is read as its UTF-8.
+        is_base64: True: text that is not base64 is bad. False: such text becomes its UTF-8 bytes.
         scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.
         symbols: symbol of an enum for each text; None: any text is accepted. Numbers are accepted as text,
             because Python's client writes numbers for enums.
@@ -146,7 +146,7 @@ class JsonUnion:
     number: int = -1
 
 
-# Bytes of a value while it is read, with one for the validity, and four for the offset of a text.
+# Bytes of a value while it is read, including one for the validity, and four for the offset of a text.
 _WIDTHS: Final = {
     JsonKind.NULL: 1,
     JsonKind.BOOLEAN: 2,

@@ -1,4 +1,4 @@
-"""ProtobufPlan: readers of the requested fields, and the file for their parser. Checks if versions resolve.
+"""ProtobufPlan: readers of the requested fields, and their parser's descriptors. Checks if versions resolve.
 
 The types of both versions are compared, because protobuf's runtime reads a field's bytes by its descriptors
 only: numbers that are too large lose their upper bits, zigzag numbers become other numbers, and fields of
@@ -77,7 +77,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class ProtobufPlan:
-    """Readers of the requested fields, and the file for their parser.
+    """Readers of the requested fields, and descriptors for their parser.
 
     A target of None requests all fields with their own types.
 
@@ -98,7 +98,7 @@ class ProtobufPlan:
     unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
     def root(self, target: pa.DataType | None) -> StructReader:
-        """Plans the values' message; raises as ``decoder``."""
+        """Makes the reader of the values' message; raises as ``decoder``."""
         message = self.definition.messages[self.definition.root]
         root = self._struct(message, self._message(), target, _Place("", ()))
         while self.unplanned:
@@ -131,7 +131,7 @@ class ProtobufPlan:
     def _struct(
         self, message: DefinedMessage, own: DescriptorProto, target: pa.DataType | None, place: _Place
     ) -> StructReader:
-        """Plans a message; adds the requested fields to ``own``."""
+        """Makes the reader of a message; adds the requested fields to ``own``."""
         if len(place.above) == _MAX_DEPTH:
             raise UnsupportedError(
                 f"field {place.path} of the topic's schema is of message {message.name}, which is more than "
@@ -162,7 +162,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Plans a field of a message; None: the field has no column."""
+        """Makes the reader of a message's field; None: the field has no column."""
         inside = place.of(defined.name)
         path = inside.path
         self.fields += 1
@@ -206,7 +206,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Plans the values of a field that is not a map, and adds it to ``own``; None: no column."""
+        """Makes the reader of a field's values, not a map's; adds the field to ``own``; None: no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
@@ -247,7 +247,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Plans a map; None: the map's values have no column."""
+        """Makes the reader of a map; None: the map's values have no column."""
         fields = fields_of(entry, place.path)
         if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
             raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
