@@ -68,7 +68,7 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
 
     Raises:
         OptionError: the rows have no columns, a name that Avro does not allow, or a repeated name.
-        UnsupportedError: Avro has no type for a column, which is named.
+        UnsupportedError: Avro has no type for a column, which the error names.
     """
     if len(rows) == 0:
         raise OptionError("the rows have no columns from which a schema could be created")

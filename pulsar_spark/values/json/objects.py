@@ -179,7 +179,7 @@ class _Columns:
         Args:
             node: node of the values.
             values: parsed values, [m]; None is null.
-            owner: for each value, which of the n values contains it, int64[m].
+            owner: for each value, index of its container among the n values, int64[m].
         """
         if self._is_again:
             self._budget.read_again(self._payload_of[owner])

@@ -47,7 +47,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
 class _MalformedError(ValueError):
-    """A library refuses a payload. Used because the error of older msgspec is no ValueError."""
+    """A library refuses a payload. Replaces msgspec's error, which in older versions is no ValueError."""
 
 
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:

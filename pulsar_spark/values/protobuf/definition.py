@@ -59,7 +59,7 @@ _TIME_FIELDS = [
     ("nanos", _F.TYPE_INT32, _F.LABEL_OPTIONAL),
 ]
 _TIMES = {"Timestamp": pa.timestamp("us", "UTC"), "Duration": pa.duration("us")}
-# Features of a file that names no features, by syntax.
+# Default features of a file, by its syntax.
 _FEATURES = {
     "proto2": FeatureSet(field_presence=FeatureSet.EXPLICIT, enum_type=FeatureSet.CLOSED),
     "proto3": FeatureSet(field_presence=FeatureSet.IMPLICIT, enum_type=FeatureSet.OPEN),
