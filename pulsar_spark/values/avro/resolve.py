@@ -254,7 +254,7 @@ class _Resolver:
             return self.step(writer, branch, target, path)
         index = target.get_field_index(f"member{self._branches[id(reader)].member(branch)}")
         if index < 0:
-            self.step(writer, branch, arrow_type(branch), path)  # raises if no value can be read as this branch
+            self.step(writer, branch, arrow_type(branch), path)  # raises if no value fits this branch
             return steps.MemberStep(target, steps.skip(writer), -1)
         return steps.MemberStep(target, self.step(writer, branch, target[index].type, path), index)
 
