@@ -49,9 +49,6 @@ def gather(
     copies all spans, in twice the time.
 
     Args:
-        body: bytes that contain the spans.
-        at: start of each span.
-        end: end of each span.
         has: False for a span that becomes null; None: no nulls.
         selected: indexes of the selected spans, ascending; None: all.
         grid: grid of ``at``, if known.
@@ -103,11 +100,7 @@ class Grid(NamedTuple):
     steps: tuple[int, int]
 
     def items(self, body: Bytes | pa.Buffer, kind: np.dtype[Any], place: int = 0) -> Items:
-        """Views the items ``place`` bytes after each position, [rows, positions].
-
-        Raises:
-            ValueError: an item is outside the body.
-        """
+        """Views the items ``place`` bytes after each position, [rows, positions]."""
         items: Items = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
         return items
 
@@ -155,12 +148,7 @@ def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa
     """Copies the same spans after each position, position after position.
 
     Args:
-        body: bytes that contain the spans.
-        grid: positions.
         spans: start and end of each span, relative to the position.
-
-    Raises:
-        ValueError: a span is outside the body.
     """
     count, each = grid.shape[0] * grid.shape[1], len(spans)
     if not count:  # numpy refuses a view of an empty buffer

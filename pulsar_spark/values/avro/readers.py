@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.arrow.growing_array import GrowingArray
+from pulsar_spark.arrow.arrays import Flags, Ints, joined
 from pulsar_spark.arrow.spans import gather
 from pulsar_spark.values.avro import steps
 from pulsar_spark.values.avro.items import ItemsFinder
@@ -203,13 +202,14 @@ def _list_reader(step: steps.ListStep) -> Reader:
     found = ItemsFinder(step, ends_finder(step.item, is_read_later=True), is_charged=True)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        growing = GrowingArray(step.item.type)
+        parts: list[pa.Array] = []
 
         def take(at: Ints, owner: Ints) -> None:
-            growing.add(read_item(payloads, at, owner if rows is None else rows[owner])[0])
+            parts.append(read_item(payloads, at, owner if rows is None else rows[owner])[0])
 
         offsets, after = found.find(payloads, position, rows, take)
-        items, begins = growing.finish(), pa.array(offsets)
+        items = joined(parts) if parts else pa.array([], step.item.type)
+        begins = pa.array(offsets)
         if step.is_map:
             return pa.MapArray.from_arrays(begins, *items.flatten(), type=step.type), after
         return pa.ListArray.from_arrays(begins, items, type=step.type), after

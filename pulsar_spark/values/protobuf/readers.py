@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
-from pulsar_spark.arrow.growing_array import GrowingArray
+from pulsar_spark.arrow.arrays import Flags, Ints, joined, with_nulls
 from pulsar_spark.values.primitives import decode_texts, to_micros, why_no_text
 from pulsar_spark.values.protobuf.definition import UNSIGNED
 
@@ -293,18 +292,18 @@ class MapReader:
 
 
 def _in_slices(reader: TypeReader, items: Iterator[Any]) -> ReadColumn:
-    column, bad, why = GrowingArray(reader.type), [], ""
+    columns, bad, why = [], [], ""
     values = list(islice(items, _SLICE))
     while True:
         found = reader.read(values)
-        column.add(found.column)
+        columns.append(found.column)
         bad.append(np.zeros(len(values), np.bool_) if found.is_bad is None else found.is_bad)
         why = why or found.why
         values = list(islice(items, _SLICE))
         if not values:
             break
     is_bad = np.concatenate(bad)
-    return ReadColumn(column.finish(), is_bad if is_bad.any() else None, why)
+    return ReadColumn(joined(columns), is_bad if is_bad.any() else None, why)
 
 
 def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:
