@@ -17,9 +17,6 @@ def lazy_imports(package: str) -> Callable[[str], object]:
 
     Args:
         package: the package's ``__name__``.
-
-    Raises:
-        ImportError: the package was installed without its source.
     """
     own = sys.modules[package]
     module_of = _imported_for_types(own)

@@ -53,11 +53,7 @@ class PulsarForTests:
         return session
 
     def new_topic(self, partitions: int = 0) -> str:
-        """Creates a topic that no other test uses; returns its full name.
-
-        Args:
-            partitions: number of partitions; 0: not partitioned.
-        """
+        """Creates a topic that no other test uses; returns its full name."""
         topic = TopicName("persistent", "public", "default", f"test-{uuid.uuid4().hex}")
         admin = Admin(self.admin_url)
         if partitions:
@@ -76,7 +72,6 @@ class PulsarForTests:
         """Writes rows as messages, in their order.
 
         Args:
-            topic: name of the topic.
             rows: rows, each a tuple of columns.
             schema: names and types of the columns, as Spark writes them.
             options: options of the sink, such as ``valueFormat="columns"``.

@@ -62,12 +62,7 @@ def login_of(arguments: argparse.Namespace, url: str, with_tls: str) -> tuple[Cr
     """Returns the login and the TLS settings.
 
     Args:
-        arguments: parsed arguments of ``add_login_arguments``.
-        url: URL of the service.
         with_tls: prefix of a URL with TLS.
-
-    Raises:
-        OptionError: an argument has no effect.
     """
     plugin = arguments.auth_plugin
     if plugin is None and arguments.auth_params:

@@ -73,9 +73,6 @@ def build(repository: Path) -> Path:
     """Writes the jar and its POM into ``repository``; returns the jar's path.
 
     Equal installed files give equal bytes.
-
-    Raises:
-        OSError: the folder cannot be written.
     """
     about = metadata.metadata("pulsar-spark")
     folder = repository / GROUP / ARTIFACT / VERSION

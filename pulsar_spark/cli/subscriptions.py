@@ -99,8 +99,6 @@ def run(arguments: argparse.Namespace) -> None:
     """Lists the subscriptions, and removes unused subscriptions if requested.
 
     Raises:
-        OptionError: wrong usage.
-        PulsarError: the admin service refuses or does not answer.
         OSError: a checkpoint cannot be read; nothing was removed.
     """
     if arguments.remove and not arguments.checkpoint:

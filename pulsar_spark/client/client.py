@@ -211,8 +211,6 @@ class Client(Closing):
         A topic with an invalid name is left out with one WARNING.
 
         Args:
-            tenant: tenant of the namespace.
-            namespace: name of the namespace within the tenant.
             broker_regex: filter for the broker (:attr:`TopicPattern.broker_regex`); brokers may return more
                 topics. None: all topics.
         """

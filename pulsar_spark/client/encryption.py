@@ -99,11 +99,7 @@ class CryptoKeyReader(Protocol):
 
 
 class KeyFolder:
-    """Keys in files ``NAME.public.pem`` and ``NAME.private.pem``, which are read at each request.
-
-    Args:
-        folder: the folder of the files.
-    """
+    """Keys in files ``NAME.public.pem`` and ``NAME.private.pem``, which are read at each request."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -135,7 +131,6 @@ class Encryptor:
     Args:
         reader: source of the public keys.
         names: names of the keys; the owner of any of these keys can read.
-        action: handling of payloads that cannot be encrypted.
     """
 
     def __init__(
@@ -210,7 +205,6 @@ class Decryptor:
 
     Args:
         reader: source of the private keys; None: nothing can be decrypted.
-        action: handling of entries that cannot be decrypted.
     """
 
     def __init__(
@@ -241,9 +235,6 @@ class Decryptor:
 
         Args:
             key: data key of an entry: encrypted, with the name of its public key.
-
-        Raises:
-            LibraryError: ``cryptography`` is not installed.
         """
         digest = _digest(key)
         with self._lock:
@@ -281,11 +272,7 @@ class Decryptor:
 
 
 class _Recent(Generic[_T]):
-    """The last used values, by digests of their keys, because a key may have megabytes.
-
-    Args:
-        count: maximum number of values.
-    """
+    """The last used values, by digests of their keys, because a key may have megabytes."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -306,12 +293,7 @@ class _Recent(Generic[_T]):
 
 
 class Decryption:
-    """Decrypts the entries of one range of a topic partition.
-
-    Args:
-        decryptor: source of the keys.
-        topic: topic partition, for errors.
-    """
+    """Decrypts the entries of one range of a topic partition."""
 
     def __init__(self, decryptor: Decryptor, topic: TopicName) -> None:
         self._decryptor = decryptor
@@ -328,7 +310,6 @@ class Decryption:
 
         Raises:
             CryptoError: the failure action is FAIL, and an entry cannot be decrypted; the error has its id.
-            LibraryError: ``cryptography`` is not installed.
         """
         if not entries.encrypted.any():
             return entries

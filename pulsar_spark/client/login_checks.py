@@ -17,7 +17,6 @@ def check_identity(options: ClientOptions, admin_url: str | None = None) -> None
     if no connection uses them.
 
     Args:
-        options: options of the client.
         admin_url: URL of the admin service that gets the same login, or None.
     """
     identity = _identity(options)

@@ -24,7 +24,6 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[
     no further call begins.
 
     Args:
-        calls: functions to call, in the order in which they begin.
         limit: maximum number of calls that run at the same time.
     """
     results: list[T | PulsarError | None] = [None] * len(calls)
@@ -101,7 +100,6 @@ def prefetch_each(
 
     Args:
         streams: functions that make streams; the thread that makes a stream's items also closes it.
-        size: function that returns the size of an item.
         max_streams: maximum streams that make items at the same time, including the one in use.
         max_size: total size of waiting items from which on a stream makes no further item.
     """

@@ -278,11 +278,7 @@ class Kind(Enum):
 
 
 class Calls(Generic[K]):
-    """The pending requests about partitions, by kind.
-
-    Args:
-        make: function that makes the PendingCalls of one kind.
-    """
+    """The pending requests about partitions, by kind."""
 
     def __init__(self, make: Callable[[], PendingCalls[K]] = PendingCalls) -> None:
         self._kinds = {kind: make() for kind in Kind}

@@ -25,13 +25,8 @@ _LIST_INTERVAL = 60.0
 class ScalableTopicWatch(Closing):
     """Watches a pattern of scalable topics (WATCH_SCALABLE_TOPICS); a context manager.
 
-    Args:
-        client: client of the cluster.
-        pattern: pattern of scalable topics.
-
     Raises:
         UnsupportedError: the broker has no scalable topics.
-        BrokerError: the broker refused, or no broker answered within the operation timeout.
     """
 
     def __init__(self, client: Client, pattern: TopicPattern) -> None:

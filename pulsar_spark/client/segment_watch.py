@@ -29,7 +29,6 @@ class SegmentWatch(Closing):
     """A lookup session of one topic (SCALABLE_TOPIC_LOOKUP); a context manager.
 
     Args:
-        client: client of the cluster.
         topic: scalable topic, by any of its names; a classic topic has one segment for each partition.
         create: whether the broker may create a missing topic by its policy.
 

@@ -100,7 +100,6 @@ class TopicWatch(Closing):
     watches (by its feature flags), or the role may not watch, all topics must be listed once a minute.
 
     Args:
-        client: client of the cluster.
         pattern: pattern of the topics, all of one namespace.
         may_list: whether to watch a pattern that cannot be sent to the broker
             (:attr:`TopicPattern.broker_regex`). The broker then lists all topics of the namespace.
@@ -155,7 +154,6 @@ class TopicWatch(Closing):
         Deletions while the watch was lost are not known.
 
         Args:
-            topic: one partition, or a topic without partitions.
             within: seconds to wait for the broker's report, because other requests may show the deletion
                 earlier.
         """

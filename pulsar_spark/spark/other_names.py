@@ -127,11 +127,7 @@ _BY_NAME = {
 
 
 def advice_for(name: str) -> str | None:
-    """Returns the advice for an option of another connector; None if no other connector has it.
-
-    Args:
-        name: name of the option, in lower case.
-    """
+    """Returns the advice for an option of another connector; None if no other connector has it."""
     return _BY_NAME.get(name)
 
 

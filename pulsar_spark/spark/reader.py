@@ -64,7 +64,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: the user's options.
-        schema: schema from the user or the source.
         rows: the source's plan of rows; None if Spark did not request the schema.
     """
 

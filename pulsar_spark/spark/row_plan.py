@@ -102,15 +102,12 @@ def plan_rows(
     """Plans rows, with requests to the broker if columns depend on the schemas of topics.
 
     Args:
-        options: options of the source.
         known: earlier plan of this read, or None.
         wanted: columns that the user selects, or the columns of ``known``; None: all columns.
 
     Raises:
         OptionError: a topic has no schema, topics have different schemas, or columns cannot be combined.
         UnsupportedError: values of the schema cannot be columns.
-        SchemaError: the schema is malformed.
-        BrokerError: no broker answered.
     """
     if known is None:
         known = _plan(options, wanted)

@@ -342,9 +342,7 @@ def send(
     """SEND of one entry; framed by ``encode_command_head``.
 
     Args:
-        producer_id: id of the producer on the connection.
         sequence_ids: sequence ids of the first and the last message.
-        messages: number of messages.
         transaction: transaction of the entry, or None. The entry's metadata must have its ids too.
         is_chunk: whether the entry is a chunk of a message.
     """

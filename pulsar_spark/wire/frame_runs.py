@@ -72,11 +72,6 @@ class Template(NamedTuple):
     def messages(self, data: bytes, start: Ints, ends: Ints) -> Messages | None:
         """Reads consecutive frames whose commands begin with ``head``.
 
-        Args:
-            data: bytes that contain the frames.
-            start: start of each frame, int64[n].
-            ends: end of each frame, int64[n].
-
         Returns:
             The messages; None if one of the frames does not match the template.
         """
@@ -217,11 +212,6 @@ def receipt_of(command: pb.CommandSendReceipt) -> Receipts:
 
 def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
     """Reads consecutive frames whose commands begin with RECEIPT_HEAD, by column.
-
-    Args:
-        data: bytes that contain the frames.
-        start: start of each frame, int64[n].
-        ends: end of each frame, int64[n].
 
     Returns:
         The receipts of each producer; None if a frame is unusual, so that it must be parsed by protobuf.

@@ -92,7 +92,6 @@ def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
     """Returns the part of a payload section before ``payload``, so that a large payload is never copied.
 
     Args:
-        metadata: the serialized MessageMetadata.
         payload: payload to send; only read for the checksum.
     """
     sized = _U32.pack(len(metadata)) + metadata

@@ -44,9 +44,6 @@ class Consumer(Closing):
     last returned entry, so no entry is repeated or missed.
 
     Args:
-        client: client of the cluster.
-        topic: one partition, or a topic without partitions.
-        options: settings of the subscription.
         permits: permits for messages; None: the consumer only sends requests and acknowledges.
         on_arrival: function that is called on the connection's thread when entries are received, or the
             consumer is lost; it must not block.
@@ -244,9 +241,6 @@ class Consumer(Closing):
         """Acknowledges all entries up to ``message_id``, without a receipt and without retries.
 
         Does nothing if the consumer is :attr:`lost`.
-
-        Raises:
-            PulsarError: the connection has ended just now.
         """
         self._link.send(lambda consumer_id: commands.ack(None, consumer_id, message_id))
 

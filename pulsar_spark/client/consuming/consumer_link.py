@@ -44,9 +44,6 @@ class ConsumerLink:
         inbox: inbox of the last subscription.
         last: last entry that the consumer returned. A non-durable subscription that is opened again begins
             after this entry; None: at the start in the options.
-
-    Raises:
-        PulsarError: see ``open``.
     """
 
     def __init__(
@@ -72,13 +69,7 @@ class ConsumerLink:
         self.open(client.operation())
 
     def open(self, deadline: Deadline) -> None:
-        """Finds the broker and subscribes; retries until the deadline.
-
-        Raises:
-            TopicNotFoundError: there is no such topic, and ``SubscriptionOptions.create`` is false.
-            BusyError: another consumer holds the subscription.
-            BrokerError: the broker did not accept the consumer before the deadline.
-        """
+        """Finds the broker and subscribes; retries until the deadline."""
         retry(lambda: self._open(deadline), deadline)
 
     @property
@@ -105,11 +96,7 @@ class ConsumerLink:
         return group
 
     def grant(self, remaining_entries: int | None) -> None:
-        """Grants the permits that are due (FLOW); does nothing if the consumer is lost.
-
-        Raises:
-            PulsarError: the connection has ended just now.
-        """
+        """Grants the permits that are due (FLOW); does nothing if the consumer is lost."""
         session = self._live_session
         if self._permits is None or session is None:
             return
@@ -170,7 +157,6 @@ class ConsumerLink:
         """Sends a request without waiting; None if the consumer would have to subscribe again.
 
         Args:
-            build: function that makes the command from a request id and the consumer id.
             timeout: seconds until the future ends with a DeadlineError; None for one operation timeout.
         """
         session, consumer_id = self._live_session, self._id

@@ -56,9 +56,6 @@ class SubscriptionOptions:
         """Returns the SUBSCRIBE command.
 
         Args:
-            request_id: id of the request, which the answer repeats.
-            consumer_id: id of the consumer.
-            topic: one partition, or a topic without partitions.
             openings: number of earlier openings of this consumer, without refused ones.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.

@@ -189,7 +189,6 @@ class Admin:
         """Sends any other request; returns the JSON of the answer, or None for an empty answer.
 
         Args:
-            method: method of HTTP.
             parts: names of the path below ``admin/v2``; a topic has four names.
             query: parameters of the URL.
             body: value to send as JSON; None: no body.

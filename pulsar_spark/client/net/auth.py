@@ -186,10 +186,6 @@ _KNOWN = {
 def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
     """Makes the plugin that ``credentials`` name; reads no file and sends no request yet.
 
-    Args:
-        credentials: login that the user gave.
-        timeout: seconds for one request to an issuer.
-
     Raises:
         OptionError: there is no such plugin, or its parameters are wrong. The error omits them.
     """
@@ -239,7 +235,6 @@ class Identity:
 
     Args:
         credentials: login that the user gave, or None. Without it a certificate in ``tls`` is the login.
-        tls: TLS settings that the user gave.
         timeout: seconds for one request to an issuer.
 
     Attributes:

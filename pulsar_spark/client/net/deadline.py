@@ -18,11 +18,7 @@ def epoch_ms() -> int:
 
 
 class Deadline:
-    """A point in monotonic time.
-
-    Args:
-        seconds: seconds from now.
-    """
+    """A point in monotonic time."""
 
     __slots__ = ("at", "seconds")
 

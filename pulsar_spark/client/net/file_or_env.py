@@ -21,8 +21,6 @@ def text_at(place: str, option: str, kind: type[BrokerError]) -> str:
 
     Args:
         place: value of the user's option; secret.
-        option: name of the user's option.
-        kind: class of the error.
 
     Raises:
         BrokerError: an error of the class ``kind``: there is no such file or variable.

@@ -64,7 +64,6 @@ def fetch(
     """Sends a request and returns the status and the body of its answer, whatever the status.
 
     Args:
-        request: request to send.
         redirect: function that decides about each redirect to an HTTP URL; a redirect's body is never read.
         timeout: seconds for connecting, redirects, headers and body together.
         environment_proxy: whether to go through the proxy that the environment names.

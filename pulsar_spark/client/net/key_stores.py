@@ -18,8 +18,6 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
     """Returns the certificate of a store, the certificate's chain and the private key, all in PEM.
 
     Args:
-        data: content of the file.
-        password: password of the store, or None.
         passphrase: passphrase that encrypts the returned key.
 
     Raises:
@@ -41,10 +39,6 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
 
 def certificates_of(data: bytes, password: str | None) -> bytes:
     """Returns all certificates of a store in DER, one after the other.
-
-    Args:
-        data: content of the file.
-        password: password of the store, or None.
 
     Raises:
         ValueError: ``data`` is not PKCS#12, has another password, or has no certificate.

@@ -29,9 +29,6 @@ class ClientCredentials:
         issuer: URL of the issuer; the token endpoint is found through ``/.well-known/openid-configuration``.
         key: function that returns the key file's text, JSON with ``client_id`` and ``client_secret``; called
             for each token.
-        audience: requested audience, or None.
-        scope: requested scope, or None.
-        timeout: seconds for one request.
     """
 
     def __init__(

@@ -66,15 +66,10 @@ class PageServer:
 
     Args:
         answer: function that returns the answer for a path without its query; None: there is no such page.
-        host: address or name to listen on.
-        port: port to listen on; 0: any free port.
         allowed_hosts: more names that requests may name as their host.
 
     Attributes:
         url: URL of the root.
-
-    Raises:
-        OSError: the server cannot listen there.
     """
 
     def __init__(

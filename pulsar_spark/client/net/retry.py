@@ -45,11 +45,7 @@ def retry_count() -> int:
 
 
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
-    """Waits for the pause before a consumer or producer is opened again, and counts its loss.
-
-    Raises:
-        DeadlineError: the deadline has passed.
-    """
+    """Waits for the pause before a consumer or producer is opened again, and counts its loss."""
     if reopening.take_loss():
         _repeated.add_one()
     pause = reopening.pause(time.monotonic(), random.random())

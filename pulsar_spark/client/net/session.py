@@ -65,8 +65,6 @@ class Session:
     It closes itself after ``max_idle`` seconds without consumers, producers, watchers and open requests.
 
     Args:
-        address: address to connect to.
-        identity: login and TLS settings.
         timeout: seconds for the connection, and as many for the handshake.
         patience: seconds after which a peer that owes an answer counts as silent; None: ``timeout``.
         keep_alive: seconds; see ``Connection``.

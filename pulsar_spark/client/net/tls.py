@@ -105,7 +105,6 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
     Raises:
         TlsError: a file cannot be used.
-        LibraryError: a store needs ``cryptography``, which is not installed.
         OptionError: protocols and suites do not fit together.
     """
     context = context_without_files(tls)

@@ -148,17 +148,11 @@ def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
 def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transport:
     """Connects, with a TLS handshake if ``address`` has TLS.
 
-    Args:
-        address: address to connect to.
-        tls: TLS settings, for an address with TLS.
-        timeout: seconds for connection and handshake.
-
     Raises:
         ConnectError: no server listens there, or it does not answer in time.
         TlsError: the peer's certificate is not trusted, the peer does not use TLS, a file cannot be used, or
             there is a proxy and the address has no host name.
         AuthError: the peer refused this client's certificate.
-        LibraryError, OptionError: see ``tls_context``.
     """
     deadline = Deadline(timeout)
     if not address.tls:

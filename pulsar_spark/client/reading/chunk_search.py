@@ -50,12 +50,8 @@ class ChunkSearch:
     range of the topic in this process begins with the known chunks.
 
     Args:
-        client: client of the cluster.
-        topic: topic partition.
         start: start of the range, before which no entry is known.
         limits: limits of chunked messages; only ``expire`` is used.
-        options: settings of the reading.
-        decryption: decryption of the chunks.
     """
 
     def __init__(
@@ -249,8 +245,6 @@ def positions_before(
     """Yields ever earlier positions before an entry; the last is the topic's beginning.
 
     Args:
-        client: client of the cluster.
-        topic: topic partition.
         position: id of the entry.
         step: number of entries between the entry and the first position.
         growth: factor from one step back to the next, within a ledger; above 1.
@@ -270,13 +264,8 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
     """Whether chunked messages lie among the last entries up to a position.
 
     Args:
-        client: client of the cluster.
-        topic: topic partition.
         position: id of a visible entry.
         entries: number of probed entries, including the entry at ``position``.
-
-    Raises:
-        BrokerError, DeadlineError: the broker does not answer.
     """
     after = _position_back(client, topic, position, entries)
     while True:

@@ -134,8 +134,6 @@ def _cuts(
     """Cuts entries where the rows or the bytes since the last cut reach their limit.
 
     Args:
-        counts: rows of each entry.
-        sizes: bytes of each entry.
         rows: number of rows collected before these entries.
         size: number of bytes collected before these entries.
         max_rows: rows at which a cut is full.

@@ -61,8 +61,6 @@ def read_ranges(
     on the caller's thread.
 
     Args:
-        client: client of the cluster.
-        ranges: ranges to read.
         poll_timeout: seconds to wait for each next entry.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
             continues after it.

@@ -15,12 +15,7 @@ from pulsar_spark.wire.entry.origin import Origin, decode_origin, has_begin, met
 
 
 class OriginReader:
-    """Decodes the origins of entries.
-
-    Args:
-        secret: secret of the query.
-        topic: topic partition.
-    """
+    """Decodes the origins of entries."""
 
     def __init__(self, secret: bytes, topic: TopicName) -> None:
         self._secret = secret

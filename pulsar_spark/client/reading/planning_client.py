@@ -40,7 +40,6 @@ class PlanningClient:
     Its methods raise the errors of the functions and classes of this package that they wrap.
 
     Args:
-        client: client of the cluster.
         read_compacted: whether bounds and searches for times use the compacted topic.
 
     Attributes:
@@ -162,7 +161,6 @@ class PlanningClient:
         """Returns the last entry of a segment that a reader receives in time.
 
         Args:
-            topic: segment.
             told: last message in the broker's answer.
             seen: entry that is known to be visible.
         """

@@ -1,6 +1,6 @@
 """Probes of a topic partition for planning: its bounds, entries, times and ledgers.
 
-They use readers that leave nothing at the broker, and keep no payload.
+They use readers that leave nothing at the broker, and keep no payload. All raise the errors of ``Consumer``.
 """
 
 from __future__ import annotations
@@ -97,16 +97,12 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
     """Returns the current bounds of a partition.
 
     Args:
-        client: client of the cluster.
         topic: one partition, which is created again if the broker has removed it; or a topic without
             partitions.
         read_compacted: whether the compacted topic counts, too. The compacted topic outlives the log from
             which it was made, so it begins at ``MessageId.EARLIEST``, before the log, and may end before the
             log begins. A broker that has not opened the compacted topic yet answers as if it were empty; the
             caller asks again.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     options = SubscriptionOptions(
         name=client.reader_name("planner"),
@@ -129,9 +125,6 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
     """Returns the position of the last entry of a partition, visible or not.
 
     Markers of transactions, and aborted messages, may lie after the last visible message.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     options = SubscriptionOptions(
         name=client.reader_name("planner"), durable=False, initial=InitialPosition.LATEST
@@ -144,9 +137,6 @@ def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
     """Whether a durable subscription exists: brokers then refuse a non-durable subscription of its name.
 
     A broker that refuses because of the maximum number of subscriptions does not have the name.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     try:
         Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
@@ -161,10 +151,7 @@ def probe_entry(
     """Returns the first visible entry at or after ``position``.
 
     Args:
-        client: client of the cluster.
-        topic: one partition, or a topic without partitions.
         position: position, with or without an entry; a visible entry at or after it must exist.
-        read_compacted: whether to read the compacted topic.
 
     Raises:
         DeadlineError: no entry was received within the operation timeout.
@@ -175,11 +162,7 @@ def probe_entry(
 
 
 def entry_at(client: Client, topic: TopicName, position: MessageId) -> EntryInfo | None:
-    """Returns the visible entry at ``position``; None if there is none.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
-    """
+    """Returns the visible entry at ``position``; None if there is none."""
     position = position.whole_entry
     with Consumer(client, topic, reader_options(client, "probe", position), Permits(1)) as consumer:
         last, before = consumer.last_message_id()
@@ -190,11 +173,7 @@ def entry_at(client: Client, topic: TopicName, position: MessageId) -> EntryInfo
 
 
 def first_after(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
-    """Returns the first visible entry after ``position``; None if the broker knows no such entry.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
-    """
+    """Returns the first visible entry after ``position``; None if the broker knows no such entry."""
     with Consumer(
         client, topic, reader_options(client, "probe", position.next_entry), Permits(1)
     ) as consumer:
@@ -220,13 +199,9 @@ def first_at(
     a row cannot be decoded, the last of them counts as published in time.
 
     Args:
-        client: client of the cluster.
-        topic: one partition, or a topic without partitions.
-        time_ms: publish time in ms since 1970.
         margin_ms: maximum decrease of publish times along the topic.
         first: start of the search, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: last visible message, or an earlier message.
-        read_compacted: whether to read the compacted topic.
     """
     if read_compacted:
         # A probe after the last remaining message would never receive an entry.
@@ -259,9 +234,6 @@ def ledger_end(client: Client, topic: TopicName, position: MessageId, last: Mess
     """Returns the number of the last entry in the ledger of ``position``; -1 for a missing ledger.
 
     Args:
-        client: client of the cluster.
-        topic: one partition, or a topic without partitions.
-        position: any position in the ledger.
         last: last visible message, which counts as the end of its ledger.
     """
     if position.ledger >= last.ledger:
@@ -284,7 +256,6 @@ def count_entries(
 
     Raises:
         NotReadyError: a reader was lost.
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     with (
         Consumer(client, topic, reader_options(client, "planner", position)) as reader,
@@ -326,17 +297,12 @@ class EntryProbe(Closing):
     """Reads the entries after a position, in order; a context manager, not thread-safe.
 
     Args:
-        client: client of the cluster.
-        topic: one partition, or a topic without partitions.
         after: entry before the first wanted one; ``MessageId.EARLIEST`` for the topic's beginning.
         read_compacted: whether to read the compacted topic. The last entries of the compacted topic may be
             missing, so a silence of a few seconds counts as its end.
 
     Attributes:
         position: last returned entry, at first ``after``.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
 
     def __init__(
@@ -357,7 +323,6 @@ class EntryProbe(Closing):
 
         Args:
             messages: number of messages; a chunked message counts with its last chunk.
-            size: number of bytes.
             end: last entry, inclusive: the last visible message, or an earlier message.
 
         Returns:

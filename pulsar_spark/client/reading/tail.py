@@ -34,8 +34,6 @@ class Tail(Closing):
     requests the entries up to the end and the next one. So the tail sees each entry.
 
     Args:
-        client: client of the cluster.
-        topic: one partition, or a topic without partitions.
         after: entry before the tail's first entry; ``MessageId.EARLIEST`` for the topic's beginning.
         on_arrival: function that is called on the connection's thread when an entry is received, or the
             broker is lost; it must not block. :meth:`take` or :meth:`follow` is due then.
@@ -47,9 +45,6 @@ class Tail(Closing):
         last: last entry that the tail has seen; None before the first.
         was_waiting: whether at the last :meth:`follow` all entries up to its end were received, and the
             broker had a permit for the next entry, so there was no next entry.
-
-    Raises:
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
 
     def __init__(

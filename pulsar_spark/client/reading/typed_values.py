@@ -109,7 +109,6 @@ class ReaderSchema:
         Args:
             writer: version of the values.
             own: version of the topic to which values are resolved, if the version has the columns.
-            target: type of the column.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema
@@ -136,10 +135,7 @@ class TypedValues:
     """n values as a column, and the errors of bad values.
 
     Args:
-        messages: messages of the values.
         first: index of the first value's message.
-        payloads: payloads, ``binary`` [n].
-        keys: keys, ``binary`` [n].
         groups: groups of the n rows.
         work: allowance of work for the values.
         pinned: newest version from which the columns may have been made; -1: none.
@@ -197,7 +193,6 @@ class TypedValues:
         """Returns the error of a bad row, with its position, version and field.
 
         Args:
-            row: index of the row.
             is_fatal: True: the error ends the read, and advises another ``mode``. False: a warning.
         """
         version, reader = self._groups.of(row)
@@ -226,7 +221,6 @@ class TypedValueReader:
 
     Args:
         versions_of: function that returns the topic's schemas, and need not cache that a version is missing.
-        topic: topic partition.
         reader: schemas of the read.
         target: type of the column: the type of ``reader``, or a projection of it.
         refuse_changes: True if a newer version whose values the columns cannot hold is an error.
@@ -263,7 +257,6 @@ class TypedValueReader:
 
         Raises:
             SchemaChangedError: with ``refuse_changes``, the columns cannot hold values of a newer version.
-            BrokerError: a version could not be requested from the broker.
         """
         payloads = messages.value
         has_keys = self._reader.schema.type is SchemaType.KEY_VALUE

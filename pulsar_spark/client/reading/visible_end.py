@@ -38,8 +38,6 @@ def visible_end(
     """Returns the last visible entry of a segment, at least the broker's answer.
 
     Args:
-        client: client of the cluster.
-        topic: segment.
         told: last message in the broker's answer, or the position before the first entry.
         stored: last entry, visible or not.
         silence: seconds without an entry after which the rest counts as invisible, because it belongs to an
@@ -49,7 +47,6 @@ def visible_end(
 
     Raises:
         DeadlineError: the connection was lost for longer than the operation timeout.
-        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     if stored <= told.whole_entry:
         return told

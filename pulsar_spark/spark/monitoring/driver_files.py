@@ -30,9 +30,6 @@ _log = logging.getLogger(__name__)
 class DriverFiles:
     """The files of one kind. Each file is replaced as a whole, so a reader never sees a part.
 
-    Args:
-        folder: name of the files' folder.
-
     Its methods raise OSError if a file cannot be read or written, and RuntimeError if Spark does not run in
     or beside this process.
     """
@@ -134,8 +131,6 @@ def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> No
     """Adds the topics of a micro-batch; only one process of a query may call it at a time.
 
     Args:
-        query: id of the query.
-        service_url: URL of the cluster.
         topics: full names of topics, without partitions. Topics beyond ``MAX_TOPICS`` are left out with a
             warning.
     """

@@ -30,12 +30,9 @@ def run_event(
 
     Args:
         state: ``START``, ``RUNNING``, ``COMPLETE`` or ``FAIL``.
-        time_ms: time of the event, in ms since 1970.
         run: id of the query's run, a UUID.
-        job: namespace and name of the job.
         inputs: service URL and name of each topic that is read.
         outputs: service URL and name of each topic that is written.
-        error: error that ended the run, or None.
     """
     time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
     facets: dict[str, RunFacet] = {}

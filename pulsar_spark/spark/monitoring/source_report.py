@@ -181,8 +181,6 @@ def partition_backlog(
     """Returns the backlog of one partition.
 
     Args:
-        topic: topic partition.
-        position: position up to which it is processed.
         planned: end of the micro-batch that begins at ``position``; ``position`` if there is no micro-batch.
         last: last message, a whole entry; ``MessageId.EARLIEST`` if there is none.
         entries: number of entries after ``position``; None if the broker has not counted them.

@@ -103,11 +103,7 @@ _PROXY = TLS.add_optional(
 
 
 def tls_options(values: Values) -> TlsOptions:
-    """Returns the TLS settings, from the table TLS.
-
-    Raises:
-        OptionError: options cannot be used together.
-    """
+    """Returns the TLS settings, from the table TLS."""
     if values[_TRUST_CERTS] is not None and values[_TRUST_STORE_PATH] is not None:
         raise OptionError(
             "options tlsTrustCertsFilePath and tlsTrustStorePath are both set",

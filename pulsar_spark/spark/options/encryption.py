@@ -64,21 +64,13 @@ def encryptor_of(options: EncryptionOptions) -> Encryptor:
 
 @lru_cache(maxsize=100)
 def decryptor_of(options: DecryptionOptions) -> Decryptor:
-    """Returns this process's decryptor for the options, so that tasks share decrypted data keys.
-
-    Raises:
-        OptionError: the key reader cannot be imported, or is not a class of key readers.
-    """
+    """Returns this process's decryptor for the options, so that tasks share decrypted data keys."""
     reader = None if options.key_reader is None else _key_reader(options.key_reader)
     return Decryptor(reader, options.action)
 
 
 def own_decryptor(options: EncryptionOptions) -> Decryptor:
-    """Returns a decryptor of the sink's own messages, if the sink's key reader has the private keys.
-
-    Raises:
-        OptionError: the key reader cannot be imported, or is not a class of key readers.
-    """
+    """Returns a decryptor of the sink's own messages, if the sink's key reader has the private keys."""
     return decryptor_of(DecryptionOptions(options.key_reader, ConsumerCryptoFailureAction.FAIL))
 
 

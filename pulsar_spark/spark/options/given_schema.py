@@ -28,7 +28,6 @@ def given_schema(
     """Returns the schema of the given type in an option.
 
     Args:
-        option: name of the option.
         definition: Avro's JSON, the name of a primitive, or the path of a file.
         kind: type of the schema; None: the type that ``definition`` names.
         message: full name of the values' message, for Protobuf.

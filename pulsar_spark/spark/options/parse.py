@@ -32,7 +32,6 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
     """Parses the options of ``spark.read`` and ``spark.readStream``.
 
     Args:
-        options: options of the user.
         mode: mode of reading; None: not known yet, because Spark requests the schema first. Then options
             of either mode are accepted, and the start is that of a batch.
 
@@ -58,14 +57,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
-    """Parses the options of ``df.write`` and ``df.writeStream``.
-
-    Args:
-        options: options of the user.
-
-    Raises:
-        OptionError: as :func:`parse_source`.
-    """
+    """Parses the options of ``df.write`` and ``df.writeStream``."""
     values = _read(options, "sink")
     if not values.given:
         raise OptionError(

@@ -109,11 +109,7 @@ class Positions:
 
 
 def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
-    """Parses ``startingOffsets`` or, with ``end``, ``endingOffsets``.
-
-    Raises:
-        OptionError: the text has none of the forms.
-    """
+    """Parses ``startingOffsets`` or, with ``end``, ``endingOffsets``."""
     word = _WORDS.get(text.lower())
     if word is not None:
         return Positions(option, word)

@@ -188,14 +188,7 @@ _INTERCEPTORS = PRODUCER.add_optional(
 
 
 def producer_options(values: Values) -> ProducerOptions:
-    """Returns the settings of producers, without the user's code.
-
-    Args:
-        values: values of the table PRODUCER.
-
-    Raises:
-        OptionError: options cannot be used together.
-    """
+    """Returns the settings of producers, without the user's code."""
     _check(values)
     properties = values[_PROPERTIES]
     return ProducerOptions(

@@ -171,14 +171,7 @@ class SinkOptions:
 
 
 def sink_options(values: Values) -> SinkOptions:
-    """Returns the options of a sink from parsed values, and checks their combinations.
-
-    Args:
-        values: values of the tables CONNECTION and SINK.
-
-    Raises:
-        OptionError: options cannot be used together.
-    """
+    """Returns the options of a sink from parsed values, and checks their combinations."""
     client = client_options(values)
     _check_schema(values)
     _check_delivery(values)

@@ -337,7 +337,6 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
     """Returns the options of a source from parsed values, and checks their combinations.
 
     Args:
-        values: values of the tables CONNECTION and SOURCE.
         mode: mode of reading; None: not known yet. Then the start is that of a batch.
 
     Raises:

@@ -19,8 +19,6 @@ def load_function(option: str, name: str, arguments: int) -> Callable[..., Any]:
     """Returns the function ``name`` (``package.module.name``).
 
     Args:
-        option: name of the user's option.
-        name: value of the option.
         arguments: number of arguments of a call.
 
     Raises:

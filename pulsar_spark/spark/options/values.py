@@ -164,11 +164,7 @@ class ValueOptions:
 
 
 def value_options(values: Values) -> ValueOptions:
-    """Returns the options of payloads from parsed values, and checks their combinations.
-
-    Raises:
-        OptionError: options cannot be used together.
-    """
+    """Returns the options of payloads from parsed values, and checks their combinations."""
     refuse_with_raw(values, _TYPED_ONLY)
     if values[VALUE_SCHEMA] is None:
         advice = "Set valueSchema, or leave it out to read by the topic's schema"

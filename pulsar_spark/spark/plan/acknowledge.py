@@ -23,8 +23,6 @@ class Acknowledger:
     """Acknowledges a query's partitions.
 
     Args:
-        client: client of the cluster.
-        calls: pending requests of the query.
         reopen: function that opens lost consumers again, and returns the partitions that have answered.
     """
 

@@ -85,7 +85,6 @@ class Admission:
     Args:
         limits: the user's limits.
         source: the broker's answers about partitions.
-        calls: pending requests of the query.
 
     Attributes:
         failed: partitions without a complete answer of the broker for the last plan.
@@ -119,7 +118,6 @@ class Admission:
                 start.
             backlogs: approximate number of entries between start and end, the weights of the shares; 1 for
                 missing partitions.
-            now: time in seconds of a monotonic clock.
             available_now: whether to ignore ``min_messages``.
             patience: seconds to wait for the next complete answer about a partition; None: wait for all
                 answers.

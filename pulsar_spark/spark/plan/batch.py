@@ -21,13 +21,11 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     """Plans the tasks of a batch read. Leaves no subscription behind, and moves no position.
 
     Args:
-        options: options of the source.
         client: client of the cluster; None for this process's client for ``options``.
 
     Raises:
         TopicNotFoundError: a topic does not exist.
         OptionError: a start or an end does not fit the partitions.
-        BrokerError: no broker answered.
     """
     client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
     partitions = first_contact(client, options)

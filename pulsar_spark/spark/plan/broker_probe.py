@@ -59,7 +59,6 @@ class BrokerProbe:
     """The answers for admission control, and a :class:`ranges.SplitSource`; requests each ledger once.
 
     Args:
-        client: client of the cluster.
         admin_url: URL of the admin service, which returns all ledgers in one request; None: do not use it.
         on_chunk: callback for each partition in which a part of a chunked message is found.
     """

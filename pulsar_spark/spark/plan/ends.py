@@ -62,12 +62,7 @@ class EndAnswers(NamedTuple):
 
 
 class EndTracker:
-    """The ends of a query's partitions.
-
-    Args:
-        client: client for the clock and the tails.
-        calls: pending requests of the query.
-    """
+    """The ends of a query's partitions."""
 
     def __init__(self, client: PlanningClient, calls: Calls[Partition]) -> None:
         self._client = client
@@ -107,9 +102,6 @@ class EndTracker:
 
         If a broker does not answer, this is logged and the next call tries again, because an exception would
         end the query. The broker's partitions are left out until it answers.
-
-        Raises:
-            PulsarError: the broker refuses to answer.
         """
         arrived = self._take_arrivals()
         due = self._due(self._client.now())
@@ -183,10 +175,6 @@ class EndTracker:
         """Lets tails read up to the answered ends, closes failed tails, and opens tails of idle partitions.
 
         Call this after the answers were judged, because an error here must not hide the answers.
-
-        Args:
-            partitions: partitions with answers.
-            count: number of all partitions.
         """
         now = self._client.now()
         for partition in partitions:

@@ -34,7 +34,6 @@ class LossCheck:
 
     Args:
         client: client that finds the first positions of topics.
-        options: options of the source: topics, start, and whether a loss is an error.
         was_deleted: function that returns whether a partition was recently deleted and created again; called
             if messages seem lost; may take seconds.
 
@@ -74,17 +73,11 @@ class LossCheck:
         """Judges changes of a partition while the query was stopped, and retains unprocessed messages.
 
         Args:
-            subscription: subscription of the query.
-            topic: partition on which the subscription was just opened.
-            position: position up to which the checkpoint has processed the partition.
             answer: the broker's answer at the opening.
-            was_missing: whether the broker did not have the subscription.
 
         Raises:
             DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next start
                 finds the same.
-            TopicNotFoundError: the partition is gone.
-            BrokerError: the broker did not answer.
         """
 
         def judge(stored: Stored | None) -> Judgement:
@@ -103,9 +96,6 @@ class LossCheck:
         """Judges partitions whose log begins after the end of a batch 0 that an earlier run did not finish.
 
         A new subscription is no error, because the earlier run may not have had one.
-
-        Raises:
-            DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
         """
         for topic in sorted(ends.keys() & subscription.partitions.keys()):
             end, state = ends[topic], subscription.partitions[topic]
@@ -122,12 +112,7 @@ class LossCheck:
         """Judges whether the subscription was moved while the query runs, and stores the broker's answer.
 
         Args:
-            subscription: subscription of the query.
-            topic: partition.
             answer: the broker's latest answer.
-
-        Raises:
-            DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
         """
         state = subscription.partitions[topic]
         position = state.position_or_start
@@ -238,11 +223,7 @@ class LossCheck:
             self.reporter.deleted.append(topic)
 
     def report_unheld(self, topic: TopicName, position: MessageId, segments: int = 0) -> None:
-        """Reports a segment, or some of a scalable topic, that brokers deleted before the query read it.
-
-        Raises:
-            DataLossError: losses are errors.
-        """
+        """Reports a segment, or some of a scalable topic, that brokers deleted before the query read it."""
         what = f"{segments} segments that the query never saw" if segments else "a segment"
         why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
         self.reporter.lost(topic, LostRange(position, None, why))
@@ -255,10 +236,7 @@ class LossCheck:
         A missing segment of a topic in :attr:`holding` is no loss, because it was read, or was empty.
 
         Args:
-            topic: partition.
-            position: position up to which the checkpoint has processed the partition.
             planned: the partition's end in the checkpoint's last micro-batch.
-            subscription: name of the query's subscription.
 
         Raises:
             DataLossError: planned messages are gone, or the options name the partition, so later messages may

@@ -37,9 +37,6 @@ class MicroBatchPlanner:
     """Plans the micro-batches of one run of a query.
 
     Args:
-        client: client of the cluster.
-        calls: pending requests of the query.
-        options: options of the source.
         on_chunk: callback for each partition in which a part of a chunked message is found.
     """
 
@@ -70,13 +67,11 @@ class MicroBatchPlanner:
         Args:
             partitions: state of each partition; partitions without a position are left out.
             checkpoint: end of the previous batch.
-            limited: whether the user's limits apply.
             available_now: whether the run reads only messages that existed at its start, and so waits for
                 every partition.
 
         Raises:
             TopicNotFoundError: a partition was deleted; the error names it.
-            PulsarError: as in :meth:`Admission.plan`.
         """
         now = self._client.now()
         starts = {each: each.position for each in partitions.values() if each.position is not None}
@@ -110,11 +105,7 @@ class MicroBatchPlanner:
         return planned
 
     def due_at(self, now: float) -> float:
-        """Returns when :meth:`ends` may find more without new entries; infinity for never.
-
-        Args:
-            now: time in seconds of a monotonic clock, as is the result.
-        """
+        """Returns when :meth:`ends` may find more without new entries; infinity for never."""
         times = [self._pauses.due_at(now)]
         if self._held_back_until > now:
             times.append(self._held_back_until)
@@ -125,12 +116,9 @@ class MicroBatchPlanner:
 
         Args:
             partitions: state of each partition; stores whether the user's start time was found.
-            start: end of the previous batch.
-            end: end of the batch.
 
         Raises:
             TopicNotFoundError: a partition was deleted; the error names it.
-            BrokerError: the broker did not answer.
         """
         planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
         existing = [

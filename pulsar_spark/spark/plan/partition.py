@@ -309,8 +309,6 @@ class Partition:
         """Returns the next step in acknowledging processed entries, by the first table of the module.
 
         Args:
-            now: time in seconds of a monotonic clock.
-            expire: same as in :meth:`settle`.
             is_polled: whether more triggers are expected soon.
         """
         done = self.processed
@@ -403,7 +401,6 @@ class Partition:
         """Records the publish time of a processed entry, if chunks were found.
 
         Args:
-            entry: last processed entry.
             time_ms: its publish time in ms since 1970. Clocks of producers differ, so a position never counts
                 as older than an earlier position.
             now: time in seconds of a monotonic clock.

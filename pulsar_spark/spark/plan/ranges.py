@@ -113,7 +113,6 @@ def split_ranges(
     The result is the same when the batch is planned again.
 
     Args:
-        ranges: ranges to read, at most one for each topic.
         source: the broker's answers, requested only if needed.
         min_partitions: minimum number of tasks; the longest ranges are cut first. None: no minimum.
         max_messages: estimated maximum messages of one task. None: no maximum.
@@ -153,8 +152,6 @@ class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
     Args:
-        start: position after which the range begins, a whole entry.
-        end: last entry of the range.
         length: number of its entries; None: count only the entries in the ledger of ``end``.
 
     Attributes:
@@ -256,7 +253,6 @@ def share_tasks(
     order. A deduplicating sink compares a task's rows with the rows that the task has stored before.
 
     Args:
-        ranges: ranges to read. Their order is kept within each task, and for the first ranges of tasks.
         min_tasks: minimum number of tasks; with fewer ranges, each has a task. None: no minimum.
         max_messages: estimated maximum messages of a task of several ranges. None: no maximum.
 

@@ -29,12 +29,7 @@ def probe_bounds(
     """Requests the first and last positions of partitions, in parallel.
 
     Args:
-        client: client of the cluster.
-        topics: partitions.
         must_exist: whether a missing partition is an error; otherwise it is left out.
-
-    Raises:
-        BrokerError: the first error of a partition.
     """
     calls = {topic: partial(client.bounds, topic) for topic in topics}
     leave_out = () if must_exist else TopicNotFoundError
@@ -64,14 +59,10 @@ def resolve(
     existing message; if its message does not exist yet, the query waits for it.
 
     Args:
-        client: client that searches for publish times.
         positions: positions by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed`
             resolves.
         bounds: bounds of the same partitions.
         margin: seconds by which publish times may go back along a topic.
-
-    Raises:
-        BrokerError: the broker did not answer.
     """
 
     def resolve_one(topic: TopicName, position: Position) -> MessageId:
@@ -96,9 +87,6 @@ def warn_of_late_starts(
     Args:
         client: client that finds entries that readers do not receive, such as transaction markers, because a
             query may end at such an entry.
-        option: name of the option with the starts.
-        starts: starts by partition.
-        bounds: bounds of the same partitions.
     """
     late = [topic for topic, start in starts.items() if start.is_message and start > bounds[topic].last]
     ends = run_all([partial(client.stored_end, topic) for topic in late])

@@ -60,11 +60,7 @@ class _Sample(NamedTuple):
 
 
 class EntrySampler:
-    """Estimates the mean messages and bytes of the entries that a query will read.
-
-    Args:
-        client: client of the cluster.
-    """
+    """Estimates the mean messages and bytes of the entries that a query will read."""
 
     def __init__(self, client: PlanningClient) -> None:
         self._client = client
@@ -190,11 +186,7 @@ class _Known:
 
 
 class OldestMessages:
-    """Tracks the publish time of each partition's first unprocessed message, for one query.
-
-    Args:
-        client: client of the cluster.
-    """
+    """Tracks the publish time of each partition's first unprocessed message, for one query."""
 
     def __init__(self, client: PlanningClient) -> None:
         self._client = client
@@ -268,12 +260,7 @@ class OldestMessages:
 
 
 class SourceReporter:
-    """Reports how far a query lags.
-
-    Args:
-        client: client of the cluster.
-        service_url: URL of the cluster.
-    """
+    """Reports how far a query lags."""
 
     def __init__(self, client: PlanningClient, service_url: str) -> None:
         self._client = client
@@ -319,8 +306,6 @@ class SourceReporter:
         """Returns the report of the last trigger, see :mod:`source_report`.
 
         Args:
-            subscription: name of the query's subscription.
-            partitions: partitions that the query reads.
             changed: partitions that differ from the last report, have a backlog, or have a planned
                 micro-batch.
             data_losses: number of losses in this run.

@@ -76,9 +76,6 @@ def start_query(
     """Creates a new query's subscription, or opens the user's subscription, and moves it to the start.
 
     Args:
-        client: client of the cluster.
-        calls: pending requests of the query.
-        options: options of the source.
         partitions: existing partitions. Partitions deleted meanwhile are left out, unless they must exist.
         empty: sealed partitions without messages.
 
@@ -192,13 +189,7 @@ def after_start_times(
     """Leaves out messages published before ``startingTime`` but stored after the query began.
 
     Args:
-        client: client that searches for times.
-        options: options of the source, with the start.
         partitions: state of each partition; stores whether the time was found.
-        ranges: ranges to read, at most one for each partition.
-
-    Raises:
-        BrokerError: the broker did not answer.
     """
     start = options.start
     searched: dict[TopicName, Callable[[], MessageId]] = {}
@@ -303,8 +294,6 @@ def restart_query(
         MovedError: the checkpoint belongs to another cluster, whose entries have copies here.
         OtherClusterError: the checkpoint belongs to another cluster, and cannot be continued here.
         DataLossError: unprocessed messages are gone. The next start finds the same state.
-        BusyError: another query uses the subscription.
-        BrokerError: the broker did not answer.
     """
     name, processed = checkpoint.end.subscription, checkpoint.processed
     done = done_in(Offsets(name, processed))

@@ -63,7 +63,6 @@ class QueryPlanner:
     """Plans the batches of one run of a query, and acknowledges processed messages.
 
     Args:
-        options: options of the source.
         client: client of the cluster; None for this process's client for ``options``.
 
     Raises:
@@ -144,7 +143,6 @@ class QueryPlanner:
 
         Args:
             start: end of the previous batch.
-            limited: whether the user's limits apply.
         """
         self._reporter.begin_trigger()
         self._quiet.trigger(start, self._client.now())

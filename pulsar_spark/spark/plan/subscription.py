@@ -61,10 +61,6 @@ class Subscription:
     """One durable, exclusive subscription on any number of partitions.
 
     Args:
-        client: client of the cluster.
-        calls: pending requests of the query.
-        name: name of the subscription, the same on each partition.
-        settings: settings of the subscription at the broker.
         processed: positions up to which partitions are processed before the opening.
 
     Attributes:
@@ -167,11 +163,7 @@ class Subscription:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """Returns the partitions without the subscription, or that do not exist. Call this before ``open``.
-
-        Raises:
-            BrokerError: a broker did not answer.
-        """
+        """Returns the partitions without the subscription, also missing ones. Call this before ``open``."""
         answers = run_all([partial(self._client.has_subscription, topic, self.name) for topic in topics])
         missing = set()
         for topic, exists in zip(topics, answers, strict=True):

@@ -70,8 +70,6 @@ class EndSchedule:
         """Records that the tail has reached the end.
 
         Args:
-            now: time in seconds of a monotonic clock.
-            partitions: number of partitions.
             number: number of this partition, which spreads requests in groups.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
@@ -107,10 +105,8 @@ class QuietTime:
         """Records that there is nothing to plan.
 
         Args:
-            start: end of the previous batch.
             partitions: partitions that are read; the same object as long as they do not change.
             until: time of the next work, if no new entries arrive.
-            limited: whether the user's limits apply.
         """
         self._start, self._partitions, self._until, self._limited = start, partitions, until, limited
 

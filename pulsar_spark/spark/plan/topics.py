@@ -45,8 +45,6 @@ def find_partitions(
     """Returns all partitions of all topics to read now, each once.
 
     Args:
-        client: client that lists topics.
-        options: options of the source, with the topics or the pattern.
         if_missing: function that returns the partitions of a missing topic; None: a missing topic is an
             error.
         scalable: watches of a streaming query, which list scalable topics and their segments without a
@@ -54,7 +52,6 @@ def find_partitions(
 
     Raises:
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
-        BrokerError: no broker answered.
     """
     names: Iterable[TopicName] = options.topics
     if options.pattern is not None:
@@ -92,12 +89,7 @@ def _answers(
 
 
 class PatternTopics:
-    """The topics of a pattern and their partitions; requests only the partitions of topics that have changed.
-
-    Args:
-        client: client that lists topics.
-        pattern: the pattern.
-    """
+    """The topics of a pattern and their partitions; requests only the partitions of changed topics."""
 
     def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
         self._client = client
@@ -150,10 +142,6 @@ def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicN
     """Calls :func:`find_partitions` at the start of a read, so that a wrong address is an error in seconds.
 
     A pattern that matches no topic is logged as a WARNING.
-
-    Raises:
-        TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
-        BrokerError: no broker answers within seconds.
     """
     with client.impatient() as impatient:
         found = find_partitions(impatient, options)
@@ -171,8 +159,6 @@ class Topics:
     """The partitions that a streaming query reads.
 
     Args:
-        client: client that lists topics.
-        options: options of the source, with the topics or the pattern.
         scalable: scalable topics among the topics.
         found: result of :func:`find_partitions` at the start.
 

@@ -84,7 +84,6 @@ class SchemaValues:
 
     Args:
         reader: decodes payloads to the target type of the columns.
-        columns: columns of the rows.
         bad_rows: treatment of rows that cannot be decoded.
     """
 
@@ -167,7 +166,6 @@ def record_batches(
 
     Args:
         ranges: ranges with their entries; a single one if ``values`` is given.
-        columns: columns of the rows.
         values: reader of the payloads; None: the column ``value`` holds their bytes.
         max_rows: number of rows at which a batch is closed; a batch has fewer than twice as many.
         max_bytes: maximum bytes of a batch's entries, uncompressed, with metadata. Only a single larger row
@@ -179,8 +177,6 @@ def record_batches(
     Raises:
         CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false; names topic and message
             id.
-        UnsupportedError: an entry holds records of Kafka.
-        PulsarError: an error that ``values`` raises.
     """
     assembler = _Assembler(columns, values or RawValues(columns), max_rows, max_bytes)
     decoded = decode_entries(

@@ -103,7 +103,6 @@ class MessageShape:
         """Yields the messages of a batch by topic, each topic's in the order of the rows.
 
         Args:
-            batch: record batch of n rows.
             encoders: encoders of values with a schema; None: the value is the bytes of a column.
 
         Raises:
@@ -211,12 +210,6 @@ def message_shape(
     schema: StructType, topic: TopicName | None, *, upsert: bool = False, values: SinkValues = _RAW
 ) -> MessageShape:
     """Determines the meaning of each column of the rows to write.
-
-    Args:
-        schema: schema of the rows.
-        topic: option ``topic``; None: not set.
-        upsert: option ``upsert``.
-        values: options for values.
 
     Raises:
         OptionError: the rows have no topic, no value column or several, a column of a type that is not

@@ -58,8 +58,6 @@ class AvroDecoder:
     """A :class:`ValueDecoder` of AVRO.
 
     Args:
-        step: root of the tree of steps.
-        type: type of the column.
         offset: bytes before each value.
     """
 

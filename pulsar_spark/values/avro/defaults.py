@@ -87,11 +87,7 @@ class Constant:
 
 
 class Defaults:
-    """Reads the defaults of one schema.
-
-    Args:
-        advice: advice in errors.
-    """
+    """Reads the defaults of one schema."""
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
@@ -143,7 +139,6 @@ class Defaults:
         """Returns the bytes of a field's default, written as a column of one row; raises as :func:`of`.
 
         Args:
-            field: field without a column.
             path: path of the record.
             writer: function that makes the writer of a field.
             is_exact: True if a default with nanoseconds, which no column has, is an error.

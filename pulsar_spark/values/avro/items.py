@@ -41,7 +41,6 @@ class ItemsFinder:
     """Finds the items of an array or map of each row.
 
     Args:
-        step: step of the arrays.
         find: finds the ends of items; see ``value_ends.FindEnds``.
         is_charged: True if items without bytes, or with long defaults, use the rows' credit.
     """
@@ -64,9 +63,6 @@ class ItemsFinder:
         """Finds the items of an array at each position.
 
         Args:
-            payloads: payloads of the rows.
-            position: start of each array.
-            rows: rows of the arrays.
             take: receives all items, some at a time; None: only the ends of arrays are wanted.
 
         Returns:

@@ -400,7 +400,6 @@ def new_values(newer: AvroType, older: AvroType, path: str = "", *, has_tags: bo
     Args:
         newer: type of the values.
         older: type that the values are read as, which may lack fields.
-        path: path of the field.
         has_tags: True if a payload has the number of its branch, as in Avro. In JSON a renamed branch is
             found by its fields.
 

@@ -308,7 +308,6 @@ def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
     Lists and maps have one item. pyarrow converts the value to ``kind``.
 
     Args:
-        kind: Arrow type of the column.
         found: field of the column; None: the schema is primitive.
     """
     avro = None if found is None else found.avro

@@ -308,7 +308,6 @@ def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
 
     Args:
         write: function that writes the items.
-        items: items of all rows.
         starts: see :func:`items_of`.
     """
     try:
@@ -324,8 +323,6 @@ def members_of(
     """Returns the members of a union whose struct column has a field for each.
 
     Args:
-        column: n rows.
-        path: path of the union.
         is_nullable: True if rows may have no member.
 
     Returns:

@@ -66,7 +66,6 @@ class ArrowReader:
     """Reads payloads of one type.
 
     Args:
-        tree: type of the values.
         fewest_of_part: minimum rows of a part that PyArrow reads again after it has failed to read the whole;
             smaller parts are left to ``objects``.
     """

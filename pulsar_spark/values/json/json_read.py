@@ -67,11 +67,7 @@ def _of_tree(tree: JsonNode) -> _JsonDecoder:
 
 
 class _JsonDecoder:
-    """Reads payloads in their usual form as lines, and other payloads as objects.
-
-    Args:
-        tree: type of the values.
-    """
+    """Reads payloads in their usual form as lines, and other payloads as objects."""
 
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree

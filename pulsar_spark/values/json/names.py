@@ -39,7 +39,6 @@ def may_be_misnamed(node: JsonRecord, payloads: pa.BinaryArray, column: pa.Struc
     Args:
         node: root, with at least one member.
         payloads: payloads in UTF-8, n.
-        column: their column.
     """
     rows = _without_values(column)
     if not len(rows):

@@ -79,11 +79,7 @@ class TextNeededError(Exception):
 
 
 class ObjectReader:
-    """Reads payloads of one type.
-
-    Args:
-        node: type of the values.
-    """
+    """Reads payloads of one type."""
 
     def __init__(self, node: JsonNode) -> None:
         self._node = node
@@ -177,7 +173,6 @@ class _Columns:
         """Returns the array of a node's values.
 
         Args:
-            node: node of the values.
             values: parsed values, [m]; None is null.
             owner: for each value, index of its container among the n values, int64[m].
         """

@@ -119,7 +119,6 @@ def union_column(
     """Returns the struct of a union's members.
 
     Args:
-        node: union.
         chosen: member of each row, int64[n]; -1: null.
         parts: rows and their values, by member.
     """

@@ -329,7 +329,6 @@ def protobuf_schema(descriptors: bytes, message: str) -> Schema:
 
     Args:
         descriptors: serialized FileDescriptorSet.
-        message: full name of the message.
 
     Raises:
         OptionError: the bytes are not a descriptor set, lack the message or an imported file, or have several

@@ -72,9 +72,6 @@ class DecodedColumns:
     A column is made when it is first requested.
 
     Args:
-        body: bytes that contain the fields' spans.
-        fields: positions of the fields.
-        numbers: field numbers of the metadata.
         selected: indexes of the selected rows, ascending; None: all.
         value: values of all rows, if they are not in ``body``; then ``selected`` must be None.
 

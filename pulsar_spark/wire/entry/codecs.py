@@ -57,8 +57,6 @@ def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> B
 
     Args:
         kind: CompressionType.
-        data: compressed bytes.
-        uncompressed_size: declared size in bytes.
         limit: maximum size of the output in bytes, checked before memory is allocated.
 
     Raises:

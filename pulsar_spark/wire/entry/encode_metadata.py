@@ -22,11 +22,7 @@ def batch_metadata(
     """Serializes the metadata of a batch without making an object, because each entry needs one.
 
     Args:
-        producer_name: name of the sending producer.
         sequence_ids: sequence ids of the first and the last message; the last one is the highest.
-        publish_time: publish time in ms since the epoch.
-        messages: number of messages.
-        compression: compression of the payload.
         uncompressed_size: size of the batch in bytes before compression.
         keyed_by: message whose keys the batch gets, so that a broker sends the batch to their Key_Shared
             consumer; None: no keys.
@@ -83,7 +79,6 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
     Args:
         uuid: common id of the message's chunks.
         chunk_id: number of the chunk, from 0.
-        chunks: number of chunks of the message.
         total_size: bytes of all their payloads as stored.
     """
     metadata = pb.MessageMetadata(

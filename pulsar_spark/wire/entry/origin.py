@@ -76,9 +76,7 @@ def encode_origin(
     """Encodes the field with its tag, to be appended to a serialized MessageMetadata.
 
     Args:
-        origin: the values.
         secret: the query's secret, at most 64 bytes.
-        topic: full name of the topic partition.
         payload: stored payload of the entry; used only if the origin has no ``begin``.
         metadata: other metadata of the entry, serialized; used like the payload. Empty for a chunk.
     """

@@ -72,12 +72,9 @@ def walk(
     field; the other messages wait.
 
     Args:
-        body: bytes that contain the messages.
         starts: ascending positions up to ``cursor``, used as empty spans for fields that a message lacks.
         cursor: start of each message's metadata.
         ends: end of each message's metadata, inside the body.
-        layout: fields of the messages.
-        max_properties: maximum properties of all messages together.
 
     Raises:
         NotPlainError: the messages must be read one by one.

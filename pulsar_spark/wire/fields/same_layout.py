@@ -43,10 +43,7 @@ def read_alike(body: Bytes, starts: Ints, layout: HeaderLayout, max_properties: 
     """Reads the headers of the messages that begin at ``starts``; the caller sets ``value``.
 
     Args:
-        body: bytes that contain the messages.
         starts: two or more positions, ascending, from 0.
-        layout: layout of the first header.
-        max_properties: maximum properties of all messages together.
 
     Returns:
         The fields; None if a header has another layout or would overlap the next, if the last header ends

@@ -37,9 +37,6 @@ def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicNa
     """Whether a subscription is registered on a scalable topic; None for a missing topic.
 
     False without the URL of an admin service.
-
-    Raises:
-        BrokerError: the admin service refused, or did not answer.
     """
     if options.admin_url is None:
         return False
@@ -56,9 +53,6 @@ def register(client: PlanningClient, options: SourceOptions, topics: Iterable[To
 
     Does nothing without the URL of an admin service. Active segments without the subscription get it at their
     first message.
-
-    Raises:
-        BrokerError: the admin service refused, or did not answer.
     """
     if options.admin_url is not None:
         for topic in topics:

@@ -152,8 +152,6 @@ def find_ended(
     """Asks which sealed segments have ended; warns once of each other segment.
 
     Args:
-        client: client of the cluster.
-        calls: pending requests of the query.
         segments: sealed segments that are processed up to their last visible messages.
         waits: whether to wait for all answers.
     """

@@ -29,10 +29,6 @@ _log = logging.getLogger(__name__)
 class ScalableTopics:
     """The scalable topics that a streaming query reads.
 
-    Args:
-        client: client of the cluster.
-        options: options of the source, with the topics or the pattern.
-
     Attributes:
         names: the named topics, or the topics of the pattern at the last list.
         subscription: name of the query's subscription, if registered on the topics.
@@ -65,11 +61,7 @@ class ScalableTopics:
         return [*self._orders]
 
     def matching(self, pattern: TopicPattern) -> Collection[TopicName]:
-        """Lists the topics that match the query's pattern, and drops the data of other topics.
-
-        Raises:
-            BrokerError: the broker refused, or no broker answered.
-        """
+        """Lists the topics that match the query's pattern, and drops the data of other topics."""
         if self._listing is None:
             self._listing = self._client.watch_scalable_topics(pattern)
         self.names = self._listing.topics()
@@ -93,7 +85,6 @@ class ScalableTopics:
 
         Raises:
             TopicNotFoundError: the topic does not exist.
-            BrokerError: the broker refused, or no broker answered.
         """
         known = self._orders.get(topic)
         watch = self._layouts.get(topic)
@@ -250,7 +241,6 @@ class ScalableTopics:
         Raises:
             DataLossError: a segment is not sealed, or its ledger ids are higher than a later segment's
                 position. So it is another segment with the same name, an error with any options.
-            BrokerError: the broker does not report a segment's first position.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
