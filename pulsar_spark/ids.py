@@ -299,8 +299,6 @@ class TopicPattern:
     """All topics of one namespace whose local name a regular expression matches in full.
 
     Attributes:
-        tenant: tenant of the namespace.
-        namespace: name within the tenant.
         regex: regular expression in Python's dialect, for local names of topics without ``-partition-N``.
         is_scalable: True if the pattern is for scalable topics; False: only for other topics.
     """

@@ -40,9 +40,7 @@ class Schema:
     """One version of a topic's schema.
 
     Attributes:
-        type: kind of the schema.
         data: definition; Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
-        properties: properties from clients.
         name: name from the broker, such as the topic's; ignored, also in comparisons.
     """
 

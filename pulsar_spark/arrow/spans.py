@@ -90,7 +90,6 @@ class Grid(NamedTuple):
     """Rows of positions, with equal steps between positions, and between rows.
 
     Attributes:
-        first: first position in bytes.
         shape: number of rows, and of positions in each row.
         steps: bytes from row to row, and from position to position.
     """

@@ -65,10 +65,7 @@ class ErrorExplanation(NamedTuple):
     """One line of ``docs/errors.md``.
 
     Attributes:
-        code: error code, such as ``PULSAR_AUTH``.
-        meaning: cause of the error.
         is_retriable: whether the operation is retried until its timeout.
-        advice: advice to the user.
     """
 
     code: str

@@ -37,9 +37,6 @@ class Found:
     """A query's subscription on one topic partition.
 
     Attributes:
-        name: name of the subscription.
-        topic: topic partition.
-        connected: whether a consumer is connected.
         backlog: number of entries after the subscription's position.
     """
 

@@ -59,11 +59,9 @@ class ClientOptions:
     """Settings of the connections to a cluster; all times are in seconds.
 
     Attributes:
-        service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://...``.
         operation_timeout: limit of a request with all its retries.
         lookup_timeout: limit of a request for a topic's partitions with all retries, and of one lookup of its
             broker with all redirects; None: the operation timeout.
-        max_lookup_redirects: maximum redirects of one lookup.
         listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
         connection_timeout: limit of one TCP connection, and of one handshake.
         keep_alive_interval: silence after which a PING is sent.
@@ -71,7 +69,6 @@ class ClientOptions:
         subscription_prefix: prefix of the names of this client's own subscriptions; a namespace may require
             the role as prefix.
         consumer_name: name of all consumers, in topics' statistics; None: the broker chooses the names.
-        tls: settings of TLS, used if the service URL begins with ``pulsar+ssl``.
         credentials: login; None: no authentication, unless ``tls`` has a certificate.
     """
 
@@ -93,7 +90,6 @@ class Client(Closing):
     """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
 
     Attributes:
-        options: options of the constructor.
         schemas: schemas of topics; each version is requested once.
         coordinator_sessions: sessions with the transaction coordinators, by number, for ``Transactions``.
     """

@@ -41,8 +41,6 @@ class _Run:
 
     Attributes:
         name: name of the query, or its id if it has no name.
-        inputs: topics that the query has read.
-        outputs: topics that the query has written.
         emitted_ms: time of the query's last event, in ms since 1970.
     """
 

@@ -44,7 +44,6 @@ class RowPlan:
     """The plan of rows, the same in all tasks of a read.
 
     Attributes:
-        columns: columns of the rows.
         reader: schema that decodes payloads; None: payloads are not decoded.
         pool: the task's budget of decoding work. Each task unpickles the plan, and so has its own pool.
     """

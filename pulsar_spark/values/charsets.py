@@ -29,7 +29,6 @@ class Charset:
     """A charset other than UTF-8.
 
     Attributes:
-        name: name in the schema.
         codec: Python's name.
     """
 

@@ -51,8 +51,6 @@ class KeyValueParts(NamedTuple):
     """The parts of a KEY_VALUE schema.
 
     Attributes:
-        key: schema of the keys.
-        value: schema of the values.
         is_separated: True if keys are the messages' keys, and not part of the payloads.
     """
 

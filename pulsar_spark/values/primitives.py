@@ -72,7 +72,6 @@ class _Fixed(NamedTuple):
     """A schema whose values all have the same length.
 
     Attributes:
-        column: type of the schema's columns.
         stored: numpy's type of a stored value.
         numbers: numpy's type of a column.
         write: function that converts a column to stored values, meaningless in null rows; raises Misfit.

@@ -36,10 +36,7 @@ class Messages(NamedTuple):
     """n MESSAGE frames for one consumer, in order of arrival; ids and positions are int64[n].
 
     Attributes:
-        consumer_id: id of the consumer.
         data: bytes that contain the payload sections.
-        ledger: ledger ids.
-        entry: entry ids.
         at: start of each payload section in ``data``.
         end: end of each payload section in ``data``.
     """
@@ -190,11 +187,8 @@ class Receipts(NamedTuple):
     """n SEND_RECEIPT commands for one producer, in order of arrival.
 
     Attributes:
-        producer_id: the producer's id on the connection.
-        sequence_ids: sequence ids, [n].
         ledgers: ledger ids, [n]; negative: the broker dropped the entry, because its sequence id is not above
             the last stored id.
-        entries: entry ids, [n].
     """
 
     producer_id: int

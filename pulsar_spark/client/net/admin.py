@@ -65,9 +65,7 @@ class SubscriptionStats(NamedTuple):
     """One subscription of a topic partition.
 
     Attributes:
-        name: name of the subscription.
         durable: whether the broker keeps the subscription without a consumer.
-        connected: whether a consumer is connected.
         backlog: number of entries after the subscription's position.
     """
 

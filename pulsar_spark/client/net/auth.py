@@ -36,11 +36,7 @@ class Credentials:
 
 @runtime_checkable
 class Authentication(Protocol):
-    """An authentication plugin. Its methods may be called from several threads.
-
-    Attributes:
-        method: Pulsar's name of the authentication method, such as ``token``.
-    """
+    """An authentication plugin. Its methods may be called from several threads."""
 
     method: str
 

@@ -43,7 +43,6 @@ class HttpError(Exception):
 
     Attributes:
         cause: error of the socket, TLS or HTTP layer, or None.
-        is_too_large: whether the answer is larger than the limit.
     """
 
     def __init__(self, what: str, cause: BaseException | None = None, *, is_too_large: bool = False) -> None:

@@ -37,13 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class HttpAnswer(NamedTuple):
-    """The answer to a GET request.
-
-    Attributes:
-        content_type: content type of the body.
-        body: bytes of the body.
-        headers: headers besides the usual ones.
-    """
+    """The answer to a GET request."""
 
     content_type: str
     body: bytes
@@ -67,9 +61,6 @@ class PageServer:
     Args:
         answer: function that returns the answer for a path without its query; None: there is no such page.
         allowed_hosts: more names that requests may name as their host.
-
-    Attributes:
-        url: URL of the root.
     """
 
     def __init__(

@@ -71,10 +71,7 @@ class Session:
         max_idle: seconds without use after which it is closed.
 
     Attributes:
-        address: address of the broker.
         max_message_size: the broker's maximum message size in bytes.
-        topic_watchers: whether the broker reports created and deleted topics.
-        scalable_topics: whether the broker has topics with segments.
         error: the error that ended the session, or None.
         written_at: time when the peer last accepted bytes, in monotonic seconds.
         on_doubt: function that is called on the session's thread when an answer is late; it must not block.

@@ -52,7 +52,6 @@ class KeyStore:
     """A PKCS#12 file.
 
     Attributes:
-        path: path of the file.
         password: password of the store, or its place as ``file:///PATH`` or ``env:NAME``; None: no password.
             Secret.
     """
@@ -63,19 +62,14 @@ class KeyStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """TLS settings; files are read again for each new connection.
+    """TLS settings, named as their options; files are read again for each new connection.
 
     Attributes:
-        trust_certs: PEM file of the authorities' certificates.
         trust_store: store of the authorities' certificates. Without it and ``trust_certs`` the system's
             authorities are trusted.
-        certificate: PEM file of this client's certificate, with its chain, for mutual TLS.
-        key: PEM file of the certificate's private key.
         key_password: passphrase of the key, or its place as ``file:///PATH`` or ``env:NAME``; None: no
             passphrase. Secret.
         key_store: this client's certificate and key in a store, instead of the two files.
-        allow_insecure: whether any broker certificate is accepted.
-        verify_hostname: whether the broker's certificate must name the requested host.
         protocols: protocols by Java's names; empty: all safe protocols.
         ciphers: cipher suites by Java's names; empty: OpenSSL's default.
         proxy: address to connect to instead of brokers. The proxy forwards connections to the host that the

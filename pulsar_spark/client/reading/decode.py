@@ -55,7 +55,6 @@ class RangeEntries(NamedTuple):
     """The entries of one range of a topic partition.
 
     Attributes:
-        topic: topic partition of the entries.
         entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are whole, and no entry
             is encrypted.
         start: position; if it has a batch index, rows of its entry up to that index are left out.
@@ -210,7 +209,6 @@ class _Range:
     """Entries of a range that may be decoded, and their rows that count.
 
     Attributes:
-        topic: topic partition.
         cuts: by entry: only its rows after the first batch index, up to the second one, are wanted.
     """
 

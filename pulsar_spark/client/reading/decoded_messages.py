@@ -83,7 +83,6 @@ class DecodedMessages:
 
     Attributes:
         runs: messages, in their order.
-        count: number of messages, m.
         size: bytes of the entries, uncompressed, with metadata.
     """
 

@@ -34,7 +34,6 @@ class RangeOptions:
     """Settings for reading a range.
 
     Attributes:
-        poll_timeout: seconds to wait for each next entry.
         visible: whether the range's end was a message when the range was planned, so that its absence is data
             loss. An end that is not visible may be a marker of a transaction, an aborted or compacted
             message, or a position after the end of its ledger.

@@ -41,9 +41,6 @@ class PlanningClient:
 
     Args:
         read_compacted: whether bounds and searches for times use the compacted topic.
-
-    Attributes:
-        read_compacted: see the argument.
     """
 
     def __init__(self, client: Client, *, read_compacted: bool = False) -> None:

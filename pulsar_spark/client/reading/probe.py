@@ -61,7 +61,6 @@ class EntryInfo:
         id: position of the whole entry.
         messages: number of its messages, at least 1.
         size: stored bytes of its metadata and payload.
-        publish_time: publish time in ms since 1970.
         index: the broker's index of its last message, if the broker sends it.
         chunk: whether it is a chunk, but not the last one of its message.
         chunked: whether it is any chunk.

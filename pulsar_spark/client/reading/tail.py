@@ -39,7 +39,6 @@ class Tail(Closing):
             broker is lost; it must not block. :meth:`take` or :meth:`follow` is due then.
 
     Attributes:
-        after: see the argument.
         reached: last entry up to which the tail has seen every visible entry after ``after``.
         has_chunks: whether one of the seen entries was a chunk.
         last: last entry that the tail has seen; None before the first.

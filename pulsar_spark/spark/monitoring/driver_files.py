@@ -78,10 +78,8 @@ class SinkTotals(NamedTuple):
     """Sums over micro-batches.
 
     Attributes:
-        messages: messages acknowledged by brokers.
         bytes: stored bytes of their entries.
         possible_duplicates: maximum number of messages that may be duplicated.
-        retries: number of requests to brokers that tasks have repeated.
     """
 
     messages: int = 0

@@ -18,8 +18,6 @@ class Snapshot(NamedTuple):
     """Data of the page and the metrics at one time.
 
     Attributes:
-        time_ms: time of the snapshot in ms since 1970.
-        queries: running queries, by name.
         failed_runs: number of runs that have ended with an error, by name of the query.
     """
 
@@ -36,8 +34,6 @@ class Metric(NamedTuple):
     """One metric.
 
     Attributes:
-        name: name without the prefix.
-        text: description, in one line.
         samples: function that returns the labels and values for a snapshot.
     """
 

@@ -24,8 +24,6 @@ class BatchPoint(NamedTuple):
 
     Attributes:
         time_ms: end of the micro-batch, in ms since 1970.
-        rows_per_second: rows read per second.
-        seconds: duration in seconds.
     """
 
     time_ms: int
@@ -51,10 +49,7 @@ class BatchFigures(NamedTuple):
     """The figures of one micro-batch, from one progress.
 
     Attributes:
-        number: number of the micro-batch.
         end_ms: end of the micro-batch, in ms since 1970.
-        seconds: duration in seconds.
-        rows: number of rows read.
         rows_per_second: Spark's processedRowsPerSecond.
         sources: reports of its Pulsar sources.
         written: totals of its Pulsar sink.
@@ -76,11 +71,8 @@ class QueryFigures:
     Attributes:
         name: name of the query, or its id if it has no name; before its first progress possibly the name of
             its subscription.
-        run: id of the run; empty before the first progress.
         last: last micro-batch; None before the first has ended.
-        rows: number of rows read.
         read_bytes: estimate of the stored bytes read.
-        written: totals of its Pulsar sink.
         progress_ms: last time of progress, in ms since 1970; None before the first micro-batch has ended. A
             query that waits for messages also makes progress.
         sources: last reports of its Pulsar sources.
@@ -203,7 +195,6 @@ class StartedQuery(NamedTuple):
 
     Attributes:
         name: as in :class:`QueryFigures`.
-        start_ms: start time, in ms since 1970.
     """
 
     name: str

@@ -62,12 +62,7 @@ class PartitionBacklog(NamedTuple):
 
 
 class EntryMeans(NamedTuple):
-    """The mean contents of an entry.
-
-    Attributes:
-        messages: number of messages in an entry.
-        size: stored bytes of an entry.
-    """
+    """The mean contents of an entry."""
 
     messages: float
     size: float
@@ -79,10 +74,7 @@ class SourceReport:
 
     Attributes:
         planner: id of the process that plans for this source in this run.
-        subscription: name of the query's durable subscription.
         start_time_ms: start of the planner, in ms since 1970.
-        time_ms: time of the trigger, in ms since 1970.
-        partitions: backlog of each topic partition.
         batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
         data_losses: number of losses in this run that the planner has reported as warnings.
         retries: number of requests to brokers that the planner has repeated in this run.

@@ -30,8 +30,6 @@ class EncryptionOptions:
 
     Attributes:
         key_reader: a folder, or the dotted name of a class of key readers.
-        keys: names of public keys.
-        action: treatment of messages that cannot be encrypted.
     """
 
     key_reader: Path | str
@@ -45,7 +43,6 @@ class DecryptionOptions:
 
     Attributes:
         key_reader: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
-        action: treatment of entries that cannot be decrypted.
     """
 
     key_reader: Path | str | None

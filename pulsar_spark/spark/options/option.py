@@ -44,8 +44,6 @@ class Option(Generic[T]):
     """One line of a table; an option equals only itself.
 
     Attributes:
-        name: name that users write, in any case.
-        parser: parser of its values.
         default: text of the default; None: the default is None.
         doc: meaning of the option, in one or two sentences.
         only: mode of reading that accepts the option; None: both.
@@ -95,7 +93,6 @@ class Values:
     """The values of all options of source or sink; ``values[option]`` has the option's type.
 
     Attributes:
-        by_name: value of each option, from the user or its default.
         given: options that the user set, in the order of the tables.
     """
 

@@ -53,11 +53,9 @@ class Positions:
     """A start or an end of a read, as the user gave it.
 
     Attributes:
-        option: name of the user's option, for errors.
         everywhere: position of all partitions; None: ``named`` has a position for each.
         named: positions by partition; times by topic or partition.
         others: position of partitions that ``named`` lacks; None: ``named`` must have all.
-        is_default: True if the user did not set the option.
     """
 
     option: str

@@ -131,25 +131,13 @@ SINK.extend(PRODUCER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Options of a sink.
+    """Options of a sink; the tables of options have the meaning of all other fields.
 
     Attributes:
-        client: address of the cluster, and login.
         topic: topic of all rows; None: each row names its topic.
-        producer: settings of producers.
-        router: dotted name of the function that chooses partitions, or None.
         delivery: requested guarantee; None: the best that the broker has.
-        fail_on_duplicates: True: fail rather than write rows that may be stored already.
-        encryption: options of encryption; None: messages are not encrypted.
         transaction_timeout: maximum seconds of a micro-batch's transactions; None without transactions.
         transaction_log_key: file or environment variable with the key of the query's log, or None.
-        interceptors: dotted names of the interceptors' classes.
-        upsert: True if each row must have a key.
-        values: format of message values.
-        value_schema: text of the user's schema for values.
-        key_schema: text of the user's schema for keys.
-        on_batch_written: dotted name of the function that is called for each batch, or None.
-        log_level: minimum level of the log lines that are shown, or None.
     """
 
     client: ClientOptions

@@ -28,8 +28,6 @@ class Limits:
     """Limits of one micro-batch: its size, and its delay.
 
     Attributes:
-        max_messages: maximum number of messages; None: no limit.
-        max_bytes: maximum stored bytes; None: no limit.
         min_messages: number of messages that a micro-batch waits for; None: no wait.
         max_delay: seconds since the last batch after which a batch may be smaller than ``min_messages``.
     """
@@ -271,32 +269,15 @@ SOURCE.extend(VALUES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Options of a source.
+    """Options of a source; the tables of options have the meaning of all other fields.
 
     Attributes:
-        client: address of the cluster, and login.
         topics: the user's topics, in order and without repetition, not their partitions. Empty with a
             pattern.
         pattern: pattern of the topics to read; None: the user names topics.
-        start: start of a query without a checkpoint.
         end: end of a batch; latest in a stream.
         publish_time_margin: maximum seconds by which publish times go back in a partition.
-        limits: limits of one micro-batch.
-        min_partitions: minimum number of tasks, if there are as many entries.
-        max_messages_per_partition: maximum number of messages of a task, by estimate.
-        subscription: the user's name for the durable subscription, or None.
-        subscription_settings: settings of the durable subscription.
-        retain_subscription: True if a stream's subscription remains when the stream stops.
-        poll_timeout: seconds that a task waits for a message that must exist.
-        fail_on_data_loss: True if deleted unprocessed messages are an error.
         must_exist: True if a topic that does not exist at the start is an error.
-        read_compacted: True if compacted topics are read in their compacted form.
-        chunks: bounds of the reassembly of chunked messages.
-        decryption: key reader, and treatment of messages that cannot be decrypted.
-        columns: columns of the rows, if payloads are not decoded.
-        values: options of payloads.
-        admin_url: address of the admin service, or None.
-        log_level: minimum level of the log lines that are shown, or None.
     """
 
     client: ClientOptions

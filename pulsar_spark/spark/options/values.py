@@ -143,14 +143,10 @@ class ValueOptions:
     """Options of payloads.
 
     Attributes:
-        format: format of the payloads and their columns.
         schema: the user's schema: Avro's JSON, the name of a primitive, or the path of a file; or None.
         key_schema: the user's schema of the keys of KEY_VALUE, or None.
         type: type of values that have no schema at the broker; None: such values cannot be read.
-        message: full name of the payloads' message, if the schema is a descriptor set.
         version: version of the topic's schema; None: the latest.
-        evolution: treatment of messages of newer versions.
-        bad_rows: treatment of messages that cannot be read.
     """
 
     format: ValueFormat

@@ -149,9 +149,6 @@ class _Found(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        entry: last probed entry.
-        began: start of the probe, in seconds of the client's clock.
-        has_chunks: whether there are chunks.
         published: publish time of an entry in ms if there are chunks; the error if the probe failed.
     """
 

@@ -67,9 +67,6 @@ class Taken(NamedTuple):
     """A partition's part of a batch.
 
     Attributes:
-        end: last entry of the part.
-        messages: number of its messages.
-        size: number of its bytes.
         room: rest of the share, if the limit of probed entries was reached; None: nothing is added.
     """
 

@@ -137,7 +137,6 @@ class Judgement:
     """A verdict on one partition.
 
     Attributes:
-        verdict: the verdict.
         why: evidence, if the subscription was moved or removed.
         lost: messages that are, or may be, deleted; None unless the verdict is LOST or UNSURE.
         was_removed: whether the subscription was removed. Before an error, it must be removed again, so that

@@ -107,9 +107,7 @@ class Partition:
     """A partition while the subscription is open on it; a position includes all earlier messages.
 
     Attributes:
-        topic: name of the partition.
         consumer: consumer of the query's subscription.
-        life: stage of its life.
         is_told_late: whether a warning reported that it answers late, and it still does.
         start: position of the query's subscription when this run opened it.
         acknowledged: position up to which this run has acknowledged the partition, or found acknowledged.
@@ -128,7 +126,6 @@ class Partition:
         topic_end: reason why no more messages will come; None: more may come.
         next_seen: first known message after ``position``; an earlier position if no message is known.
         schedule: times of the requests for its end.
-        number: number of the partition, in the order in which partitions were opened.
         tail: reader that waits for new entries; None if it has none.
         is_queued: whether its next request waits in the queue by time.
         is_behind: whether its tail, or the previous tail, never reached a known end.

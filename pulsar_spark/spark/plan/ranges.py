@@ -153,10 +153,6 @@ class Track:
 
     Args:
         length: number of its entries; None: count only the entries in the ledger of ``end``.
-
-    Attributes:
-        end: last entry of the range.
-        length: number of its entries.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:

@@ -132,7 +132,6 @@ class Waiting(NamedTuple):
     """The state of a partition at a trigger.
 
     Attributes:
-        position: position up to which it is processed.
         last: its last message; ``MessageId.EARLIEST`` if there is none.
     """
 
@@ -166,10 +165,8 @@ class _Known:
     """State and publish time of a partition at its last trigger.
 
     Attributes:
-        seen: state of the partition.
         time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
             1970; 0 if it is unknown.
-        since: source of that time.
     """
 
     seen: Waiting

@@ -56,8 +56,6 @@ class QueryStart(NamedTuple):
     """A query at the start of its run.
 
     Attributes:
-        subscription: durable subscription of the query.
-        answers: end of each partition.
         positions: start position of each partition, exclusive.
     """
 
@@ -244,7 +242,6 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         end: end of the last micro-batch; it names the subscription.
-        begins: start of that micro-batch; its end if it is processed.
         processed: position up to which each partition is processed.
     """
 

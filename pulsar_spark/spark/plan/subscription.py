@@ -43,7 +43,6 @@ class OpenAnswers(NamedTuple):
 
     Attributes:
         opened: end of each partition, and the subscription's position.
-        failed: errors of partitions on which opening failed.
         gone: partitions that do not exist (any more).
     """
 
@@ -64,7 +63,6 @@ class Subscription:
         processed: positions up to which partitions are processed before the opening.
 
     Attributes:
-        name: name of the subscription.
         partitions: partitions on which the subscription is open.
         unsettled: partitions with changes or open work; a trigger visits no other partitions.
         openings: partitions on which the subscription is being opened.

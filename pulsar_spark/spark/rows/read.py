@@ -47,7 +47,6 @@ class PayloadColumns(NamedTuple):
     """The rows of n payloads.
 
     Attributes:
-        rows: number of rows, n.
         columns: columns by name, n rows each; maybe more columns than are selected.
         left_out: bool[n], flags of the rows that are left out; None: no row is.
     """

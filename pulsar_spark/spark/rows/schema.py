@@ -77,7 +77,6 @@ class MetadataColumn:
     """A column besides the value.
 
     Attributes:
-        type: Spark type of the column.
         maker: function that returns a maker, which lives as long as the read.
     """
 
@@ -246,7 +245,6 @@ class RowColumns:
     A task makes the schemas once, not once for each topic partition.
 
     Attributes:
-        metadata: names from ``METADATA_COLUMNS``, in the order of the columns.
         value_type: type that payloads are decoded to; None: the column ``value`` holds their bytes.
         is_flat: True if each field of a struct ``value_type`` is a column. False: the column ``value`` has
             the struct.

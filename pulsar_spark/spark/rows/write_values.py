@@ -68,9 +68,7 @@ class PartColumns:
     """The columns of a value or of its key.
 
     Attributes:
-        names: names of the columns.
         is_record: True if the columns are the fields of a record. False: the one column is the value.
-        type: type of the values.
     """
 
     names: tuple[str, ...]
@@ -90,7 +88,6 @@ class ValueColumns:
     """The columns of rows that a schema encodes; made by :func:`value_columns`.
 
     Attributes:
-        value: columns of the value.
         key: columns of the key if the schema is KEY_VALUE; otherwise None.
         encoding: encoding of KEY_VALUE; None: the encoding of the topic's schema.
         pair: name of the struct column with the fields ``key`` and ``value``; None: key and value have

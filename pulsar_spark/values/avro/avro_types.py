@@ -37,7 +37,6 @@ class AvroPrimitive:
     """One of ``PRIMITIVES``.
 
     Attributes:
-        kind: name of the primitive.
         logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos. Empty: none, or
             a logical type that is read as the primitive. JSON has more logical types, see ``json_types``.
         precision: precision of a decimal, 1 to 38.
@@ -108,10 +107,7 @@ class AvroField:
     """A field of a record.
 
     Attributes:
-        name: name of the field.
-        type: type of its values.
         aliases: other names that writers may use for the field.
-        has_default: True if the schema has a default.
         default: value in the schema's JSON, which may not be a value of the type.
     """
 
@@ -136,8 +132,6 @@ class AvroRecursive:
     """A record within itself, which has no column.
 
     Attributes:
-        name: name of the record.
-        path: path of the field.
         definition: the record, in a list that is empty until the record is parsed.
     """
 

@@ -53,7 +53,6 @@ class BadAvroError(Exception):
     """Bytes that are not a value.
 
     Attributes:
-        why: the mistake.
         path: names of the fields around the mistake, innermost first.
     """
 

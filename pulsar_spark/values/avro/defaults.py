@@ -62,7 +62,6 @@ class Branch(NamedTuple):
 
     Attributes:
         number: index of the first branch that has such a value.
-        value: value of that branch.
     """
 
     number: int
@@ -74,7 +73,6 @@ class Constant:
     """A default as a column.
 
     Attributes:
-        column: array of one item.
         text: text of the item, by which constants are compared, because -0.0 equals 0.0 for Arrow.
     """
 

@@ -75,10 +75,8 @@ class AvroPayloads:
     """Rows that are decoded together.
 
     Attributes:
-        work: units of work that the rows may still use.
         bytes: payloads of all rows, one after the other.
         words, doubles, floats: views of ``bytes``, the little-endian number at each byte.
-        buffer: Arrow buffer of ``bytes``.
         start: int64[n], position of each row's first byte.
         end: int64[n], position after each row's last byte.
         bad: bool[n], flags of the rows that cannot be decoded.

@@ -50,7 +50,6 @@ class IntegerStep:
 
     Attributes:
         is_int: True if the number must fit into 32 bits.
-        unit: unit of a time.
         through_float: True if the number is rounded to a 32-bit float first.
     """
 
@@ -121,7 +120,6 @@ class FieldStep:
 
     Attributes:
         name: name for errors; None for the key and the value of a map.
-        step: step of its values.
         index: index in the struct; -1: the reader does not want it.
     """
 
@@ -135,7 +133,6 @@ class RecordStep:
     """The writer's fields one after the other.
 
     Attributes:
-        fields: fields in the writer's order.
         constants: index in the struct and default, for each field that the writer does not have.
         reason: reason why the reader has no value for such a field, so that each value is bad; empty: none.
     """

@@ -20,13 +20,7 @@ _MAX_MICROS = ((1 << 63) - 1) // 1000  # largest time whose nanoseconds are an i
 
 
 class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its row is known
-    """A value that its field cannot hold.
-
-    Attributes:
-        row: index of the value's row in the column.
-        path: path of the field.
-        what: the mistake.
-    """
+    """A value that its field cannot hold."""
 
     def __init__(self, row: int, path: str, what: str) -> None:
         super().__init__(row, path, what)

@@ -92,8 +92,6 @@ class NewField(NamedTuple):
 
     Attributes:
         record: full name of the record that lacks the field.
-        path: path of the record.
-        column: column of the rows.
     """
 
     record: str

@@ -35,10 +35,8 @@ class JsonBudget:
     Attributes:
         is_spent: flags of the payloads that used too much, bool[n].
         any_spent: True if a payload used too much.
-        reason: reason of the last such payload.
         choices: chosen member of objects and arrays in unions, by the union's number and the value's id; -1:
             no member. Cached, because trying a value within several unions would take exponential time.
-        members: members of unions, by the node's id.
     """
 
     def __init__(self, sizes: Ints, unchecked: int | None, work: ValueWork) -> None:

@@ -54,10 +54,7 @@ class _Writer:
     """Writes the values of one field.
 
     Attributes:
-        path: path of the field.
-        is_nullable: True if the field may be null.
         write: function that writes values without quotes; columns have nulls only if ``is_scalar``.
-        quote: text before and after each value.
         is_scalar: True if values have no parts.
     """
 

@@ -62,8 +62,6 @@ class JsonLeaf:
     """A value without parts.
 
     Attributes:
-        kind: type of the value.
-        type: type of the column.
         unit: unit of timestamps that are whole numbers; for times of day, relative to nanoseconds.
         size: bytes of a fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text becomes its UTF-8 bytes.
@@ -103,8 +101,6 @@ class JsonMember:
     """A field of a record.
 
     Attributes:
-        key: name in payloads.
-        node: type of its values.
         default: value of a missing member, or the reason why its absence makes a payload bad; None: null.
     """
 
@@ -118,8 +114,6 @@ class JsonRecord:
     """Members, in the order of the column's fields; other names of a payload are ignored.
 
     Attributes:
-        type: type of the column.
-        members: members that are read.
         names: names of all fields of both versions in payloads; empty below the root.
     """
 

@@ -76,8 +76,6 @@ class DefinedMessage(NamedTuple):
     """A message of a schema.
 
     Attributes:
-        name: full name, without the leading point.
-        proto: descriptor of the message.
         syntax: "proto2", "proto3", "editions", or a syntax or edition that this version does not know.
         features: features of the message, which its fields inherit.
     """
@@ -100,7 +98,6 @@ class DefinedEnum(NamedTuple):
     """An enum of a schema.
 
     Attributes:
-        name: full name, without the leading point.
         names: first name of each number.
         is_closed: True if a number without a name is not a value of the enum, as in proto2.
     """
@@ -112,13 +109,7 @@ class DefinedEnum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProtobufDefinition:
-    """The definition of a schema.
-
-    Attributes:
-        root: full name of the values' message.
-        messages: messages by full name.
-        enums: enums by full name.
-    """
+    """The definition of a schema."""
 
     root: str
     messages: Mapping[str, DefinedMessage]

@@ -61,7 +61,6 @@ class _Place(NamedTuple):
     """A place in the tree of fields.
 
     Attributes:
-        path: names of the fields, joined by points.
         above: full names of the messages around the place.
         is_json: True if the fields are part of JSON.
     """

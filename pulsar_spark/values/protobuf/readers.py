@@ -28,7 +28,6 @@ class ReadColumn(NamedTuple):
     """n rows as a column.
 
     Attributes:
-        column: column of the rows.
         is_bad: flags of bad rows, bool[n]; None: no row is bad.
         why: path of the first mistake below the read value, and the mistake.
     """
@@ -193,9 +192,7 @@ class SingularReader:
     """Reads a field that a message has at most once.
 
     Attributes:
-        name: name of the field.
         attribute: attribute of the parsed messages.
-        reader: reader of its values.
         presence: value of an absent field.
         default: default instead of null.
         is_required: True if a message without the field is bad.

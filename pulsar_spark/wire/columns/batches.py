@@ -56,7 +56,6 @@ class DecodedBatches:
     """The messages of several batches, without those that compaction has removed; m rows in total.
 
     Attributes:
-        columns: the messages, batch after batch.
         remaining: number of rows of each of the n batches, int64[n].
         counts: number of messages in each batch before compaction, int64[n].
         rows: index of each row among all messages of the batches, int64[m]; None: compaction removed none.

@@ -41,9 +41,6 @@ class Entry(NamedTuple):
     """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
 
     Attributes:
-        ledger: ledger id.
-        entry: entry id in the ledger.
-        metadata: the entry's MessageMetadata.
         payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
         broker_index: the broker's index of the entry's last message; None if the broker sends none.
         broker_time: arrival at the broker in ms since the epoch; None if the broker sends none.
@@ -65,8 +62,6 @@ class _Block:
     """Data shared by slices.
 
     Attributes:
-        ledger: ledger ids, int64[n].
-        entry: entry ids, int64[n].
         sizes: bytes of metadata and payload, int64[n].
         index: the broker's indexes, int64[n]; -1 for none.
         broker_time: arrival times at the broker in ms since the epoch, int64[n]; -1 for none.
@@ -284,13 +279,7 @@ class Entries:
 
 
 class Decoded(NamedTuple):
-    """The result of :func:`decode`.
-
-    Attributes:
-        entries: entries before the first corrupt one; all if none is corrupt.
-        corrupt: error of the corrupt entry, or None.
-        corrupt_id: id of the corrupt entry.
-    """
+    """The result of :func:`decode`."""
 
     entries: Entries
     corrupt: CorruptError | None = None

@@ -48,8 +48,6 @@ class Origin:
     """The writer of an entry.
 
     Attributes:
-        batch: number of the micro-batch.
-        task: number of the Spark task.
         write: number of the write within the micro-batch, from 0.
         begin: id of the first entry of the micro-batch that the task has stored in the topic partition; None
             in that entry itself.

@@ -178,8 +178,6 @@ class AlikeHeaders:
     """The headers of n messages, which have the same layout.
 
     Attributes:
-        layout: common layout.
-        body: bytes that contain the headers.
         grid: starts of the headers in ``body``.
     """
 
