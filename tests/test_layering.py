@@ -67,7 +67,7 @@ ORDER = {
         {"rows"},
         {"monitoring"},
         {"options"},
-        {"plan", "sink", "row_plan", "catalog_tables"},
+        {"plan", "sink", "row_plan"},
         {"data_source", "older_spark", "reader", "writer", "progress_listener", "lineage_listener", FRONT},
     ),
 }

@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parent.parent
 REASONS = {
     "__main__.py": "one call of the command line, which integration/ops/test_cli_subscriptions.py starts",
     "cli/__init__.py": "tests/cli/test_main.py",
-    "cli/admin_arguments.py": "tests/cli/test_admin.py",
     "cli/messages.py": "integration/ops/test_cli_messages.py: it speaks to a broker",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/writing/routers.py": "tests/client/writing/test_topic_writer_partitions.py",
@@ -33,8 +32,7 @@ REASONS = {
     "values/avro/readers.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/steps.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/check_value.py": "a step of decoding: tests/values/avro/test_avro_read.py",
-    "values/interfaces.py": "values only",
-    "values/type_names.py": "tests/values/encode/test_field_fit.py",
+    "values/interfaces.py": "tests/values/encode/test_field_fit.py",
     "wire/entry/entry_fields.py": "a step of decoding: tests/wire/entry/test_entries.py",
 }
 

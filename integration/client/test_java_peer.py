@@ -22,7 +22,7 @@ from pulsar_spark.protocol.writing.routing import HashingScheme, partitions_for_
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.spark_api import arrow_schema
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.keys_and_texts import encode_keys
+from pulsar_spark.wire.columns.message_columns import encode_keys
 
 ALPHABETS = (
     [chr(code) for code in range(128)],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pulsar_spark.cli.admin_arguments import add_login_arguments, login_of, topic_of
+from pulsar_spark.cli.admin import add_login_arguments, login_of, topic_of
 from pulsar_spark.client import (
     Client,
     ClientOptions,

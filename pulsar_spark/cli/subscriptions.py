@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
+from pulsar_spark.cli.admin import add_admin_arguments, admin_of, topic_of
 from pulsar_spark.client import Admin, SubscriptionStats, path_of, run_all
 from pulsar_spark.errors import BusyError, OptionError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName

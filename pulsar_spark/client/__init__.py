@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     )
     from pulsar_spark.client.closing import Closing
     from pulsar_spark.client.consuming.consumer import Consumer, close_consumers
+    from pulsar_spark.client.consuming.consumer_link import LastMessageId, SubscriptionOptions
     from pulsar_spark.client.consuming.inbox import TopicEnd
-    from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
     from pulsar_spark.client.encryption import (
         ConsumerCryptoFailureAction,
         CryptoKeyReader,

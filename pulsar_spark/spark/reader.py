@@ -33,7 +33,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.monitoring.driver_files import PlannerFile
-from pulsar_spark.spark.options.encryption import decryptor_of
+from pulsar_spark.spark.options.connection import decryptor_of
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions

@@ -26,9 +26,8 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.given_schema import given_schema
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
+from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions, given_schema
 from pulsar_spark.spark.rows.read import PayloadReader, RawValues, SchemaValues
 from pulsar_spark.spark.rows.schema import MAX_ROWS, MAX_TYPED_ROWS, RowColumns, ValueFormat
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import check_reachable, impatient_client, shared_client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.options.encryption import check_key_reader
+from pulsar_spark.spark.options.connection import check_key_reader
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.processes import is_first_to_say, set_up_logs, warn_of_login

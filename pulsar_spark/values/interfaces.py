@@ -2,7 +2,7 @@
 
 Arrow types of columns are those of Spark (``pyspark.sql.pandas.types``): strings are ``string``, times
 ``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All fields are
-nullable at any depth, whatever the schema says.
+nullable at any depth, whatever the schema says. ``type_name`` is Spark's name of a type, for errors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pulsar_spark.values.value_bounds import ValueCost, ValueWork
+
+
+from typing import Final
+
+import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +95,42 @@ class ValueEncoder(Protocol):
             SchemaError: a row does not fit the schema; has its index and the field's path.
         """
         ...
+
+
+_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.time64("ns"): "time(6)",
+}
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Returns Spark's name of an Arrow type for errors, or Arrow's if Spark has none."""
+    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None:
+        return "timestamp"
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return "variant" if is_variant(kind) else "struct"
+    return _NAMES.get(kind) or ("void" if pa.types.is_null(kind) else str(kind))
+
+
+def is_variant(kind: pa.StructType) -> bool:
+    """Whether a struct is Spark's form of a variant, geometry or geography."""
+    marks = (b"variant", b"geometry", b"geography")
+    return any(mark in (field.metadata or {}) for field in kind for mark in marks)

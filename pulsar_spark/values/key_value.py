@@ -29,8 +29,7 @@ from pulsar_spark.arrow.join import EncodedField, big_endian, join, lengths
 from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
-from pulsar_spark.values.type_names import type_name
+from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder, type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 PartType: TypeAlias = Callable[[Schema], pa.DataType]

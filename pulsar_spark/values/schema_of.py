@@ -32,8 +32,8 @@ from pulsar_spark.values.encode.field_fit import (
     NewField,
     new_fields,
 )
+from pulsar_spark.values.interfaces import is_variant, type_name
 from pulsar_spark.values.json_types import parse
-from pulsar_spark.values.type_names import is_variant, type_name
 
 RECORD: Final = "Row"
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 from integration.helpers.local_spark import ROOT
 from integration.hostile import entries
 from integration.hostile.__main__ import main
-from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.client.reading import decoded_messages
+from pulsar_spark.wire.columns import message_columns
 
 
 def test_a_small_run_finds_nothing():
@@ -39,7 +40,8 @@ def test_a_raw_error_of_one_column_is_found(monkeypatch):
     def raw(texts):
         return pa.array([text.decode(errors="replace") for text in texts.to_pylist()], pa.string())
 
-    monkeypatch.setattr(keys_and_texts, "to_strings", raw)
+    for module in (message_columns, decoded_messages):
+        monkeypatch.setattr(module, "to_strings", raw)
     assert "Error" in found_by((f"1/{number}" for number in range(200)), entries.one_round)
 
 

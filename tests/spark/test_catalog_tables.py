@@ -7,7 +7,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
+from pulsar_spark.spark.data_source import created_with, read_with, with_options
 from pulsar_spark.spark.options.connection import LOGIN
 from tests.loops import for_each
 

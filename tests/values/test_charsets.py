@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.charsets import charset_of
+from pulsar_spark.values.primitives import charset_of
 
 
 def of_name(name, kind=SchemaType.STRING):

@@ -10,9 +10,13 @@ import numpy as np
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
-from pulsar_spark.client.consuming.consumer_link import CLOSE_TIMEOUT, ConsumerLink
+from pulsar_spark.client.consuming.consumer_link import (
+    CLOSE_TIMEOUT,
+    ConsumerLink,
+    LastMessageId,
+    SubscriptionOptions,
+)
 from pulsar_spark.client.consuming.inbox import TopicEnd
-from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (

@@ -24,9 +24,8 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.columns.message_columns import DecodedColumns
 from pulsar_spark.wire.columns.unbatched import decode_singles
-from pulsar_spark.wire.entry import entry_limits
 from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
-from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import FREE_MESSAGES, Entries, Entry, max_messages
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 # Maximum bytes that one entry may decompress to, far above real entries. Because 2 KB can decompress to
@@ -36,7 +35,7 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
-# Maximum messages of an entry; small entries have lower limits, see `entry_limits`.
+# Maximum messages of an entry; small entries have lower limits, see ``max_messages``.
 MAX_MESSAGES = 1_000_000
 # As MAX_UNCOMPRESSED, for chunked messages: Arrow's maximum, if enough bytes were received.
 MAX_CHUNKED = 2**31 - 1
@@ -265,7 +264,7 @@ class _Range:
             # larger entries.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = np.maximum(sizes, texts).max(initial=0)
-            few = min(entry_limits.MESSAGES, MAX_MESSAGES)
+            few = min(FREE_MESSAGES, MAX_MESSAGES)
             is_usual = messages.min(initial=0) >= 0 and messages.max(initial=0) <= few
             if largest <= small and is_usual and not chunked.any():
                 yield entries, taken
@@ -446,4 +445,4 @@ def _halves(parts: Sequence[_Part]) -> list[list[_Part]]:
 
 
 def _max_messages(entries: Entries) -> Ints:
-    return np.minimum(entry_limits.max_messages(entries.sizes), MAX_MESSAGES)
+    return np.minimum(max_messages(entries.sizes), MAX_MESSAGES)

@@ -16,13 +16,10 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.columns import keys_and_texts
-from pulsar_spark.wire.columns.message_columns import DecodedColumns
+from pulsar_spark.wire.columns.message_columns import DecodedColumns, to_strings
 from pulsar_spark.wire.columns.message_ids import serialize_chunked_id, serialize_ids
-from pulsar_spark.wire.entry import entry_limits
-from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entries import Entries, Floats, items_per_byte
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.entry.entry_limits import Floats
 from pulsar_spark.wire.wire_values import from_wire_version
 
 _Array = TypeVar("_Array", Ints, Flags, Floats)
@@ -180,7 +177,7 @@ class DecodedMessages:
 
         None: any number.
 
-        See :mod:`pulsar_spark.wire.entry.entry_limits`.
+        See :mod:`pulsar_spark.wire.entry.entries`.
         """
         parts = [_items_per_byte(run) for run in self.runs]
         if all(part is None for part in parts):
@@ -254,7 +251,7 @@ def _batch_sizes(entries: Entries) -> Ints:
 
 def _items_per_byte(run: DecodedRun) -> Floats | None:
     stored, uncompressed = run.of_entries(lambda part: part.sizes), run.of_entries(_uncompressed_sizes)
-    rates = entry_limits.items_per_byte(stored, uncompressed)
+    rates = items_per_byte(stored, uncompressed)
     return None if rates is None else run.repeated(rates)
 
 
@@ -294,7 +291,7 @@ def _numbers_of_entries(
 def _texts_of_entries(run: DecodedRun, field: EntryField) -> pa.Array:
     values = _joined([part.texts(field) for part in run.entries])
     if field.is_text:
-        values = keys_and_texts.to_strings(values)
+        values = to_strings(values)
     return values if run.batch_index is None else values.take(pa.array(run.repeated(np.arange(len(values)))))
 
 

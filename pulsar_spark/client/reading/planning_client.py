@@ -12,14 +12,13 @@ from contextlib import contextmanager
 
 from pulsar_spark.client.client import Client, ClientOptions, impatient_client, shared_client
 from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
+from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
 from pulsar_spark.client.net.retry import retry, retry_count
 from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
-from pulsar_spark.client.reading.tail import Tail
-from pulsar_spark.client.reading.visible_end import visible_end
+from pulsar_spark.client.reading.tail import Tail, visible_end
 from pulsar_spark.client.scalable_topic_watch import ScalableTopicWatch
 from pulsar_spark.client.segment_watch import SegmentWatch
 from pulsar_spark.client.topic_watch import TopicWatch

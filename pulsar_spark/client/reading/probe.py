@@ -17,7 +17,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
+from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import (
     CorruptError,

@@ -24,10 +24,9 @@ from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedErro
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value
-from pulsar_spark.values.interfaces import ValueDecoder
-from pulsar_spark.values.type_names import type_name
+from pulsar_spark.values.interfaces import ValueDecoder, type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
-from pulsar_spark.wire.entry.entry_limits import Floats
+from pulsar_spark.wire.entry.entries import Floats
 
 # Returns the schemas of a topic's versions, by number; missing versions are left out.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]

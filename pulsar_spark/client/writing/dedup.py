@@ -32,8 +32,7 @@ from pulsar_spark.protocol.writing.routing import Partitions, TaskPlace
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.schema import Schema
 from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import EncodedKeys, MessageColumns
 from pulsar_spark.wire.entry.origin import Origin
 
 # Bytes of new rows that a strict task holds until it has found all stored rows.

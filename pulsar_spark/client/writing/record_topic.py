@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
+from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose

@@ -41,8 +41,7 @@ from pulsar_spark.protocol.writing.routing import (
 )
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire.columns.batches import decode_batches, encode_batch_messages
-from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import EncodedKeys, MessageColumns
 from pulsar_spark.wire.columns.unbatched import EncodedSingle
 
 _WHY = {

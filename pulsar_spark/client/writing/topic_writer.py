@@ -43,8 +43,12 @@ from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.routing import Partitions, Router, TaskPlace, Words
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, check_properties, encode_keys
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import (
+    EncodedKeys,
+    MessageColumns,
+    check_properties,
+    encode_keys,
+)
 from pulsar_spark.wire.columns.unbatched import encode_singles
 
 # Maximum seconds until the keeper thread notices that a connection was lost between two calls.

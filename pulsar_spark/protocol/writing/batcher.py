@@ -27,7 +27,7 @@ from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.errors import OptionError
 from pulsar_spark.protocol.writing.routing import Partitions, Words
 from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns
-from pulsar_spark.wire.entry import entry_limits
+from pulsar_spark.wire.entry.entries import FREE_MESSAGES
 
 
 class BatcherBuilder(Enum):
@@ -68,7 +68,7 @@ class Batcher:
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
-        most = entry_limits.MESSAGES
+        most = FREE_MESSAGES
         self._max_messages = min(max_messages, most) if max_messages > 0 else most
         self._max_bytes = max_bytes
         self._max_delay = max_delay

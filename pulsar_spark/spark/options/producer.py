@@ -13,7 +13,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.encryption import EncryptionOptions
+from pulsar_spark.spark.options.connection import EncryptionOptions
 from pulsar_spark.spark.options.option import Table, Values
 
 PRODUCER = Table()

@@ -10,8 +10,7 @@ from pulsar_spark.client import ClientOptions, KeyValueEncoding, PartKind, Produ
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.connection import LOG_LEVEL, TOPIC, client_options
-from pulsar_spark.spark.options.encryption import EncryptionOptions
+from pulsar_spark.spark.options.connection import LOG_LEVEL, TOPIC, EncryptionOptions, client_options
 from pulsar_spark.spark.options.option import Table, Values
 from pulsar_spark.spark.options.producer import (
     PRODUCER,

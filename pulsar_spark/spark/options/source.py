@@ -9,8 +9,13 @@ from pulsar_spark.client import ChunkLimits, ClientOptions, ConsumerCryptoFailur
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.connection import ADMIN_URL, LOG_LEVEL, TOPIC, client_options
-from pulsar_spark.spark.options.encryption import DecryptionOptions
+from pulsar_spark.spark.options.connection import (
+    ADMIN_URL,
+    LOG_LEVEL,
+    TOPIC,
+    DecryptionOptions,
+    client_options,
+)
 from pulsar_spark.spark.options.option import Mode, Parser, Table, Values
 from pulsar_spark.spark.options.positions import (
     Positions,

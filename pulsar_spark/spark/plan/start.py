@@ -43,9 +43,8 @@ from pulsar_spark.spark.plan.resolve import (
     subscribed,
     warn_of_late_starts,
 )
-from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister
 from pulsar_spark.spark.plan.scalable.segments import done_in
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, register, registered, unregister
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics
 

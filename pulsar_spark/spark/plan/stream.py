@@ -34,7 +34,6 @@ from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import Life, Partition
 from pulsar_spark.spark.plan.resolve import existing, probe_bounds
-from pulsar_spark.spark.plan.scalable.registration import unregister
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
     done_in,
@@ -43,7 +42,7 @@ from pulsar_spark.spark.plan.scalable.segments import (
     not_ended,
     without_done,
 )
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, unregister
 from pulsar_spark.spark.plan.source_reporter import SourceReporter
 from pulsar_spark.spark.plan.start import Checkpoint, QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 from pulsar_spark.client import Client, Decryptor, DedupTask, Origin
 from pulsar_spark.errors import OptionError, PulsarError, assert_never
-from pulsar_spark.spark.options.encryption import encryptor_of, own_decryptor
+from pulsar_spark.spark.options.connection import encryptor_of, own_decryptor
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.processes import is_first_to_say
 from pulsar_spark.spark.rows.schema import SEQUENCE_ID

@@ -29,7 +29,7 @@ from pulsar_spark.client import (
     task_memory,
 )
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.encryption import encryptor_of
+from pulsar_spark.spark.options.connection import encryptor_of
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.options.user_code import load_class, load_function
 from pulsar_spark.spark.processes import prepare_worker

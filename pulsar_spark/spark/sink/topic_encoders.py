@@ -35,8 +35,8 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.given_schema import given_schema
 from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.options.values import given_schema
 from pulsar_spark.spark.processes import is_first_to_say
 from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.rows.write import MessageShape

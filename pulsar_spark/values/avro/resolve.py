@@ -36,8 +36,8 @@ from pulsar_spark.values.avro.avro_types import (
     shown_name,
 )
 from pulsar_spark.values.avro.defaults import Defaults
+from pulsar_spark.values.interfaces import type_name
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
-from pulsar_spark.values.type_names import type_name
 
 # Kinds that a writer's kind may be read as. Spark's time is a column of times of day only.
 PROMOTIONS: Final = {

@@ -33,8 +33,8 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
     shown_name,
 )
+from pulsar_spark.values.interfaces import is_variant, type_name
 from pulsar_spark.values.time_units import time_kind
-from pulsar_spark.values.type_names import is_variant, type_name
 
 _MAX_LISTED = 50  # maximum columns in an error
 

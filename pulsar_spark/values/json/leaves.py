@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.values.avro.avro_types import FLOAT_OVERFLOW
-from pulsar_spark.values.json.connect import number_of
-from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
+from pulsar_spark.values.json.tree import JsonKind, JsonLeaf, number_of
 from pulsar_spark.values.time_units import MAX_LONG, MICROS_OF_DAY
 
 # Python's client writes these words, which are not JSON.

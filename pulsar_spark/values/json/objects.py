@@ -50,7 +50,6 @@ from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json.budget import JsonBudget
-from pulsar_spark.values.json.connect import pairs_of
 from pulsar_spark.values.json.leaves import FORMS, BadJsonError, LeftError, made_column, shown, usual_column
 from pulsar_spark.values.json.names import misnamed
 from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
@@ -65,6 +64,7 @@ from pulsar_spark.values.json.tree import (
     growth,
     item_size,
     leaf_kinds,
+    pairs_of,
 )
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked

@@ -18,13 +18,13 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from pulsar_spark.arrow.arrays import Ints, count_bytes
 from pulsar_spark.values.protobuf.readers import (
     EnumReader,
+    JsonReader,
     MapReader,
     RepeatedReader,
     SingularReader,
     StructReader,
     TypeReader,
 )
-from pulsar_spark.values.protobuf.recursive import JsonReader
 from pulsar_spark.values.value_bounds import ValueRoom, item_width, max_growth
 
 _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)

@@ -17,6 +17,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.values.interfaces import type_name
 from pulsar_spark.values.primitives import is_promotable
 from pulsar_spark.values.protobuf.definition import (
     MESSAGES,
@@ -34,6 +35,7 @@ from pulsar_spark.values.protobuf.definition import (
 from pulsar_spark.values.protobuf.readers import (
     EnumReader,
     FieldReader,
+    JsonReader,
     MapReader,
     NumberReader,
     Presence,
@@ -45,8 +47,6 @@ from pulsar_spark.values.protobuf.readers import (
     TimeReader,
     TypeReader,
 )
-from pulsar_spark.values.protobuf.recursive import JsonReader
-from pulsar_spark.values.type_names import type_name
 
 _F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"

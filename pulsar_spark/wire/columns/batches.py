@@ -27,10 +27,11 @@ from pulsar_spark.arrow.join import (
 )
 from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
 from pulsar_spark.wire.columns.message_columns import (
     DecodedColumns,
+    EncodedKeys,
     MessageColumns,
+    encode_keys,
     flag,
     flag_field,
     number_field,

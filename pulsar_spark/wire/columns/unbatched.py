@@ -17,10 +17,11 @@ from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_null
 from pulsar_spark.arrow.join import bytes_field, join, lengths
 from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
 from pulsar_spark.wire.columns.message_columns import (
     DecodedColumns,
+    EncodedKeys,
     MessageColumns,
+    encode_keys,
     flag,
     flag_field,
     number_field,

@@ -26,8 +26,16 @@ from pulsar_spark.wire.fields.field_spans import (
     VARINT,
     Fields,
 )
-from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, NotPlainError, big_endian, require, walk
-from pulsar_spark.wire.fields.same_layout import first_layout, read_alike
+from pulsar_spark.wire.fields.field_walk import (
+    FieldKind,
+    Layout,
+    NotPlainError,
+    big_endian,
+    first_layout,
+    read_alike,
+    require,
+    walk,
+)
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, a scan costs less than numpy's calls

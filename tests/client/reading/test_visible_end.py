@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.client.reading.probe import stored_end
-from pulsar_spark.client.reading.visible_end import visible_end
+from pulsar_spark.client.reading.tail import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, client_of, numbered, singles

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.client.consuming.subscription_options import LastMessageId
+from pulsar_spark.client.consuming.consumer_link import LastMessageId
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.writing import record_topic
 from pulsar_spark.client.writing.producer import Producer

@@ -14,8 +14,7 @@ from pulsar_spark.protocol.writing.routing import (
     TaskPlace,
     partitions_for_keys,
 )
-from pulsar_spark.wire.columns.keys_and_texts import encode_keys
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns, encode_keys
 from tests.loops import for_each
 
 

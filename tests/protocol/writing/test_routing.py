@@ -19,7 +19,7 @@ from pulsar_spark.protocol.writing.routing import (
     partitions_for_keys,
     raw_hashes,
 )
-from pulsar_spark.wire.columns.keys_and_texts import encode_keys
+from pulsar_spark.wire.columns.message_columns import encode_keys
 from tests.loops import for_each
 
 MANY = 2**31 - 1  # partitions; so many that a hash is its own partition, but for the largest

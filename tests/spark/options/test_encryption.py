@@ -16,7 +16,7 @@ from pulsar_spark.client import (
 from pulsar_spark.client.encryption import Decryption
 from pulsar_spark.errors import CryptoError, OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.encryption import (
+from pulsar_spark.spark.options.connection import (
     DecryptionOptions,
     EncryptionOptions,
     check_key_reader,

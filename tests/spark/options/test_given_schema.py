@@ -8,7 +8,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from pulsar_spark.client import Schema, SchemaType
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.options.given_schema import given_schema
+from pulsar_spark.spark.options.values import given_schema
 from tests.loops import for_each
 from tests.values.protobuf_files import file
 

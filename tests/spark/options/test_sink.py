@@ -6,7 +6,7 @@ import pytest
 from pulsar_spark.client import KeyValueEncoding, PartKind, ProducerCryptoFailureAction
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.encryption import EncryptionOptions
+from pulsar_spark.spark.options.connection import EncryptionOptions
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.rows.write_values import SinkValues

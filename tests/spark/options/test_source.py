@@ -3,7 +3,7 @@ import pytest
 from pulsar_spark.client import ChunkLimits, ConsumerCryptoFailureAction
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.encryption import DecryptionOptions
+from pulsar_spark.spark.options.connection import DecryptionOptions
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.positions import AtTime, PositionWord

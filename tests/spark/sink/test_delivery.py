@@ -16,7 +16,7 @@ import pytest
 from pulsar_spark.client import DedupTask, Origin
 from pulsar_spark.errors import NotReadyError, OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.encryption import own_decryptor
+from pulsar_spark.spark.options.connection import own_decryptor
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.sink import delivery

@@ -6,7 +6,7 @@ import pytest
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.avro.avro_types import arrow_type, parse
 from pulsar_spark.values.encode.field_fit import fit
-from pulsar_spark.values.type_names import type_name
+from pulsar_spark.values.interfaces import type_name
 from tests.loops import for_each
 from tests.values.random_avro import schema_of_tree
 

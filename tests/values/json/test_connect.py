@@ -7,7 +7,7 @@ import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value
-from pulsar_spark.values.json.connect import number_of, pairs_of
+from pulsar_spark.values.json.tree import number_of, pairs_of
 from tests.values.json_payloads import json_schema, record
 
 CONNECT = {"__AVRO_READ_OFFSET__": "0"}

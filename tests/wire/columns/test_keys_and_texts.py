@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError, OptionError
-from pulsar_spark.wire.columns.keys_and_texts import check_properties, decode_keys, encode_keys, to_strings
+from pulsar_spark.wire.columns.message_columns import check_properties, decode_keys, encode_keys, to_strings
 from tests.loops import for_each
 
 KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=8), st.text(max_size=8).map(str.encode)), max_size=8)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.wire.entry.entry_limits import items_per_byte, max_messages
+from pulsar_spark.wire.entry.entries import items_per_byte, max_messages
 
 
 def array(*numbers):

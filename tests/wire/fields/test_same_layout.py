@@ -11,10 +11,10 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import _NUMBERS as NUMBERS
 from pulsar_spark.wire.columns.message_columns import DecodedColumns
-from pulsar_spark.wire.fields import same_layout
+from pulsar_spark.wire.fields import field_walk
 from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import KEY, MAX_PROPERTIES, PAYLOAD_SIZE
-from pulsar_spark.wire.fields.same_layout import first_layout, read_alike
+from pulsar_spark.wire.fields.field_walk import first_layout, read_alike
 from tests.wire.fields.test_batch_walk import as_array, assert_same, message
 
 COUNT = 30
@@ -78,7 +78,7 @@ def alike(draw, one_size):
 @pytest.mark.parametrize("one_size", [True, False])
 @pytest.mark.parametrize("short", [0, 1000], ids=["copied", "in place"])
 def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, one_size, monkeypatch):
-    monkeypatch.setattr(same_layout, "_SHORT", short)
+    monkeypatch.setattr(field_walk, "_SHORT", short)
     monkeypatch.setattr(spans, "_SHORT", 1)
 
     @given(alike(one_size), st.data())
