@@ -56,7 +56,7 @@ ORDER = {
         {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
-        {"segment_watch", "login_checks", "scalable_topic_watch", "topic_watch"},
+        {"login_checks", "scalable_watches", "topic_watch"},
         {"consuming"},
         {"reading"},
         {"writing"},
