@@ -21,8 +21,14 @@ import pyarrow.json as pj
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
 from pulsar_spark.values.json.leaves import LeftError, column_of, leave_unless, plain_type
-from pulsar_spark.values.json.names import may_be_misnamed
-from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord, parts_of
+from pulsar_spark.values.json.tree import (
+    JsonArray,
+    JsonLeaf,
+    JsonNode,
+    JsonRecord,
+    parts_of,
+    rows_without_values,
+)
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that may follow a number
@@ -119,9 +125,11 @@ class ArrowReader:
             parts = [part for part in cut if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
         if self._form.has_unknown and isinstance(self._tree, JsonRecord):
-            is_left = may_be_misnamed(self._tree, some, column)
-            if is_left is not None:
-                return [(column.filter(pa.array(~is_left)), rows[~is_left])]
+            # A payload with misnamed fields is bad; ``objects`` reads the names.
+            left = rows_without_values(column)
+            if len(left):
+                kept = np.setdiff1d(np.arange(len(rows)), left)
+                return [(column.take(pa.array(kept)), rows[kept])]
         return [(column, rows)]
 
     def _column(self, values: pa.BinaryArray) -> pa.Array:

@@ -51,7 +51,6 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json.budget import JsonBudget
 from pulsar_spark.values.json.leaves import FORMS, BadJsonError, LeftError, made_column, shown, usual_column
-from pulsar_spark.values.json.names import misnamed
 from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -64,6 +63,7 @@ from pulsar_spark.values.json.tree import (
     growth,
     item_size,
     leaf_kinds,
+    misnamed,
     pairs_of,
 )
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column

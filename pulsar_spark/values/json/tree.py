@@ -18,8 +18,10 @@ from decimal import Decimal
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias, TypeGuard
 
+import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
@@ -45,6 +47,7 @@ from pulsar_spark.values.value_bounds import item_width, max_growth
 
 _MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take quadratic time
 _MAX_SCALE: Final = 1_000_000  # larger scales are beyond Python's decimals
+_SHOWN: Final = 100  # characters of a name in errors
 
 
 def is_of_connect(schema: Schema) -> bool:
@@ -438,3 +441,34 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
         if is_kind(target):
             return kind
     return JsonKind.DECIMAL
+
+
+def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dict[int, str]:
+    """Returns the reason for each misnamed value, by its row; ``values``: parsed values of the column.
+
+    No name of a misnamed value equals the schema's, but some do except for case. All fields are null.
+    """
+    rows = rows_without_values(column)
+    if not len(rows):
+        return {}
+    similar = {key.lower(): key for key in sorted(node.names)}
+    found = {}
+    for row in rows.tolist():
+        if type(values[row]) is dict and node.names.isdisjoint(values[row]):
+            for name in values[row]:
+                key = similar.get(name.lower())
+                if key is not None:
+                    found[row] = f"the schema has {key[:_SHOWN]!a}, but not {name[:_SHOWN]!a}"
+                    break
+    return found
+
+
+def rows_without_values(column: pa.StructArray) -> Ints:
+    """Returns the rows of structs whose fields are all null, ascending."""
+    found = column.is_valid().to_numpy(zero_copy_only=False)
+    for number in range(column.type.num_fields):
+        child = column.field(number)
+        if not child.null_count:
+            return np.zeros(0, np.int64)
+        found = found & child.is_null().to_numpy(zero_copy_only=False)
+    return np.flatnonzero(found)
