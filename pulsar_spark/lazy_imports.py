@@ -14,9 +14,6 @@ def lazy_imports(package: str) -> Callable[[str], object]:
     """Makes the ``__getattr__`` of a package (PEP 562).
 
     The exported names are those that the package imports ``if TYPE_CHECKING``, so each is listed once.
-
-    Args:
-        package: the package's ``__name__``.
     """
     own = sys.modules[package]
     module_of = _imported_for_types(own)

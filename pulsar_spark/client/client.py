@@ -141,7 +141,6 @@ class Client(Closing):
         """Returns the partitions of a topic, or the topic itself if it is not partitioned.
 
         Args:
-            topic: topic, or one of its partitions.
             create: whether the broker may create a missing topic by its policy for producers.
 
         Raises:

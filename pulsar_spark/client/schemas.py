@@ -102,8 +102,6 @@ class TopicSchemas:
         :meth:`latest`.
 
         Args:
-            topic: partition of the messages.
-            versions: numbers of the versions.
             load: name of the use of the versions, such as a read; other uses request them again.
         """
         wanted = sorted({version for version in versions if version >= 0})

@@ -37,12 +37,7 @@ Dataset = tuple[str, str]  # service URL and full name of a topic
 
 @dataclass(slots=True)
 class _Run:
-    """A running query.
-
-    Attributes:
-        name: name of the query, or its id if it has no name.
-        emitted_ms: time of the query's last event, in ms since 1970.
-    """
+    """A running query."""
 
     name: str
     inputs: frozenset[Dataset] = frozenset()

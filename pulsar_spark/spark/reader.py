@@ -63,7 +63,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming source. Creating it never fails, because Spark would replace the error by its own.
 
     Args:
-        options: the user's options.
         rows: the source's plan of rows; None if Spark did not request the schema.
     """
 

@@ -100,7 +100,6 @@ def plan_rows(
     """Plans rows, with requests to the broker if columns depend on the schemas of topics.
 
     Args:
-        known: earlier plan of this read, or None.
         wanted: columns that the user selects, or the columns of ``known``; None: all columns.
 
     Raises:

@@ -36,8 +36,6 @@ class SessionPool:
 
     Args:
         service: addresses of the service URL; a random one is tried first, then the next in order.
-        keep_alive: seconds of silence before a PING.
-        max_idle: seconds after which an unused session closes itself.
     """
 
     def __init__(

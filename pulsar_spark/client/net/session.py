@@ -67,8 +67,6 @@ class Session:
     Args:
         timeout: seconds for the connection, and as many for the handshake.
         patience: seconds after which a peer that owes an answer counts as silent; None: ``timeout``.
-        keep_alive: seconds; see ``Connection``.
-        max_idle: seconds without use after which it is closed.
 
     Attributes:
         max_message_size: the broker's maximum message size in bytes.

@@ -70,8 +70,6 @@ class TlsOptions:
         key_password: passphrase of the key, or its place as ``file:///PATH`` or ``env:NAME``; None: no
             passphrase. Secret.
         key_store: this client's certificate and key in a store, instead of the two files.
-        protocols: protocols by Java's names; empty: all safe protocols.
-        ciphers: cipher suites by Java's names; empty: OpenSSL's default.
         proxy: address to connect to instead of brokers. The proxy forwards connections to the host that the
             handshake names (SNI).
     """

@@ -87,12 +87,10 @@ def decode_entries(
 
     Args:
         ranges: ranges; the entries of each are used up before the next range is requested.
-        max_rows: limit of messages that are yielded together.
         max_bytes: limit of the entries' bytes, uncompressed, with metadata.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: function that returns the cluster's maximum message size in bytes; None: the
             default.
-        clock: function that returns monotonic seconds.
 
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
@@ -134,8 +132,6 @@ def _cuts(
     Args:
         rows: number of rows collected before these entries.
         size: number of bytes collected before these entries.
-        max_rows: rows at which a cut is full.
-        max_bytes: bytes at which a cut is full.
 
     Yields:
         Index of a cut's first entry, index after its last entry, and whether the cut is full.

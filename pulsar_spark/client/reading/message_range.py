@@ -61,10 +61,6 @@ def read_ranges(
     on the caller's thread.
 
     Args:
-        poll_timeout: seconds to wait for each next entry.
-        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
-            continues after it.
-        read_compacted: whether to read the compacted topic, where missing entries are not data loss.
         chunks: bounds of incomplete chunked messages; None: the defaults.
         decryptor: decryptor of encrypted entries; None: encrypted entries are an error.
 

@@ -63,7 +63,6 @@ class EntryInfo:
         size: stored bytes of its metadata and payload.
         index: the broker's index of its last message, if the broker sends it.
         chunk: whether it is a chunk, but not the last one of its message.
-        chunked: whether it is any chunk.
         source: cluster and position where it was produced, if it is a copy from another cluster.
         corrupt: whether it cannot be decoded. Then only the id is known, and the entry counts as one message
             of one byte, published in 1970. The task that reads it fails or leaves it out.
@@ -427,10 +426,8 @@ def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end
     """Whether the broker has read up to ``end``, because it acknowledges entries that it does not deliver.
 
     Args:
-        consumer: reader of the entries after ``after``.
         after: entry before the reader's first one.
         position: last received entry, or ``after``.
-        end: end of the range.
     """
     if position > after:
         consumer.ack_cumulative(position)

@@ -134,9 +134,6 @@ class TypedValues:
     """n values as a column, and the errors of bad values.
 
     Args:
-        first: index of the first value's message.
-        groups: groups of the n rows.
-        work: allowance of work for the values.
         pinned: newest version from which the columns may have been made; -1: none.
 
     Attributes:

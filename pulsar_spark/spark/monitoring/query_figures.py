@@ -35,8 +35,6 @@ class BacklogPoint(NamedTuple):
     """A backlog at one trigger.
 
     Attributes:
-        time_ms: time of the trigger, in ms since 1970.
-        entries: number of unprocessed broker entries.
         messages: estimate of their messages; None if unknown.
     """
 
@@ -46,14 +44,7 @@ class BacklogPoint(NamedTuple):
 
 
 class BatchFigures(NamedTuple):
-    """The figures of one micro-batch, from one progress.
-
-    Attributes:
-        end_ms: end of the micro-batch, in ms since 1970.
-        rows_per_second: Spark's processedRowsPerSecond.
-        sources: reports of its Pulsar sources.
-        written: totals of its Pulsar sink.
-    """
+    """The figures of one micro-batch, from one progress."""
 
     number: int
     end_ms: int
@@ -191,11 +182,7 @@ class QueryFigures:
 
 
 class StartedQuery(NamedTuple):
-    """A query that has started and has not reported yet.
-
-    Attributes:
-        name: as in :class:`QueryFigures`.
-    """
+    """A query that has started and has not reported yet."""
 
     name: str
     start_ms: int

@@ -29,7 +29,6 @@ class PartitionBacklog(NamedTuple):
     """The backlog of one topic partition.
 
     Attributes:
-        topic: full name of the topic, without the partition.
         partition: partition number as text, ``-1`` for a topic without partitions.
         end: id of the last message, or the query's position if that is later.
         entries: number of broker entries that were not processed when the trigger ran.
@@ -73,12 +72,7 @@ class SourceReport:
     """The report of one source in one run of a query.
 
     Attributes:
-        planner: id of the process that plans for this source in this run.
-        start_time_ms: start of the planner, in ms since 1970.
         batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
-        data_losses: number of losses in this run that the planner has reported as warnings.
-        retries: number of requests to brokers that the planner has repeated in this run.
-        ended_partitions: number of partitions that will get no more messages.
         service_url: URL of the cluster; empty if unknown.
     """
 
@@ -175,9 +169,6 @@ def partition_backlog(
     Args:
         planned: end of the micro-batch that begins at ``position``; ``position`` if there is no micro-batch.
         last: last message, a whole entry; ``MessageId.EARLIEST`` if there is none.
-        entries: number of entries after ``position``; None if the broker has not counted them.
-        means: mean contents of entries; None if unknown.
-        oldest_ms: publish time of the first message after ``position``; None if unknown.
     """
     position, planned = position.last_whole_entry, planned.last_whole_entry
     waiting = batch = 0

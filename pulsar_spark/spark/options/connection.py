@@ -37,11 +37,7 @@ _METHODS = ("get_public_key", "get_private_key")
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOptions:
-    """Options of encryption.
-
-    Attributes:
-        key_reader: a folder, or the dotted name of a class of key readers.
-    """
+    """Options of encryption."""
 
     key_reader: Path | str
     keys: tuple[str, ...]

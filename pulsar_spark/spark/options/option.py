@@ -45,7 +45,6 @@ class Option(Generic[T]):
 
     Attributes:
         default: text of the default; None: the default is None.
-        doc: meaning of the option, in one or two sentences.
         only: mode of reading that accepts the option; None: both.
         secret: True if errors must not repeat the value.
     """

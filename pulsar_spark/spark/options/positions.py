@@ -143,9 +143,6 @@ def check_order(start: Positions, end: Positions) -> None:
 
     An end may equal the start, or name the entry before the start's: then nothing is read yet. Within an
     entry, an end that names an earlier message than the start is refused.
-
-    Raises:
-        OptionError: the end is before the start, for all partitions or for the named partition.
     """
     if start.everywhere is not None and end.everywhere is not None:
         _check_order(start, end, start.everywhere, end.everywhere, None)

@@ -324,9 +324,6 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
 
     Args:
         mode: mode of reading; None: not known yet. Then the start is that of a batch.
-
-    Raises:
-        OptionError: options cannot be used together.
     """
     client = client_options(values)
     _check_topics(values, mode)

@@ -43,10 +43,8 @@ class Acknowledger:
         """Acknowledges processed positions, as far as chunked messages allow.
 
         Args:
-            partitions: partitions with changes or open work.
             expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
                 limit.
-            is_polled: whether the next call is expected soon.
 
         Returns:
             Whether nothing is left to acknowledge later.

@@ -79,10 +79,6 @@ class Taken(NamedTuple):
 class Admission:
     """Plans the ends of one query's micro-batches.
 
-    Args:
-        limits: the user's limits.
-        source: the broker's answers about partitions.
-
     Attributes:
         failed: partitions without a complete answer of the broker for the last plan.
     """

@@ -47,7 +47,6 @@ class LedgerEnd(NamedTuple):
     """The end of a ledger.
 
     Attributes:
-        entry: number of its last entry.
         size: bytes of all its entries; None if the admin service did not return them.
     """
 

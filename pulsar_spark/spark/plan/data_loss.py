@@ -178,11 +178,8 @@ def judge_restart(
     """Judges changes of a partition while the query was stopped.
 
     Args:
-        position: position up to which the checkpoint has processed the partition.
-        last: last visible message of the partition.
         mark_delete: position of the subscription right after opening; the end if the subscription was
             missing.
-        was_missing: whether the broker did not have the subscription.
         is_message: whether ``position`` is a message that the query has processed; otherwise it is the user's
             start, or the position before the first message of a ledger.
         stored: entries that the partition holds; None if they were not requested yet.
@@ -216,17 +213,12 @@ def judge_answer(
     If the subscription was removed, the consumer's next SUBSCRIBE creates it at the end.
 
     Args:
-        position: position up to which the query has processed the partition.
-        acknowledged: position up to which the query has acknowledged the partition.
         asked: position up to which acknowledgements had been sent, confirmed or not, at the request of the
             answer.
         last_seen: last visible message known before this answer.
         next_seen: first known message after ``position``; an earlier position if no message was known.
-        last: last visible message now.
         mark_delete: position of the subscription now.
-        is_message: same as in :func:`judge_restart`.
         goes_on: known next position of the partition after ``position``, if later.
-        stored: same as in :func:`judge_restart`.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)
@@ -287,7 +279,6 @@ def judge_deleted(position: MessageId, planned: MessageId, *, is_named: bool) ->
     """Judges a partition of the checkpoint that was deleted while the query was stopped.
 
     Args:
-        position: position up to which the partition is processed.
         planned: end of the checkpoint's last micro-batch, finished or not.
         is_named: whether the options name the partition or its topic; otherwise a pattern matches.
     """
@@ -298,9 +289,6 @@ def judge_deleted(position: MessageId, planned: MessageId, *, is_named: bool) ->
 
 class LossReporter:
     """Reports the losses in one run of a query, as errors or as counted WARNINGs.
-
-    Args:
-        fail_on_data_loss: whether a loss is an error.
 
     Attributes:
         count: number of losses reported as warnings.

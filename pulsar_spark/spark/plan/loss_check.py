@@ -33,12 +33,10 @@ class LossCheck:
     """Checks the partitions of one run of a query for data loss.
 
     Args:
-        client: client that finds the first positions of topics.
         was_deleted: function that returns whether a partition was recently deleted and created again; called
             if messages seem lost; may take seconds.
 
     Attributes:
-        reporter: reporter of the losses.
         holding: scalable topics on which the subscription was registered at its opening, so that unread
             messages were kept.
         absent: partitions of the checkpoint that were reported as absent or deleted.
@@ -71,9 +69,6 @@ class LossCheck:
         was_missing: bool,
     ) -> None:
         """Judges changes of a partition while the query was stopped, and retains unprocessed messages.
-
-        Args:
-            answer: the broker's answer at the opening.
 
         Raises:
             DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next start
@@ -109,11 +104,7 @@ class LossCheck:
         topic: TopicName,
         answer: LastMessageId,
     ) -> None:
-        """Judges whether the subscription was moved while the query runs, and stores the broker's answer.
-
-        Args:
-            answer: the broker's latest answer.
-        """
+        """Judges whether the subscription was moved while the query runs, and stores the broker's answer."""
         state = subscription.partitions[topic]
         position = state.position_or_start
         state.see(state.last)

@@ -66,7 +66,6 @@ class MicroBatchPlanner:
 
         Args:
             partitions: state of each partition; partitions without a position are left out.
-            checkpoint: end of the previous batch.
             available_now: whether the run reads only messages that existed at its start, and so waits for
                 every partition.
 
@@ -116,9 +115,6 @@ class MicroBatchPlanner:
 
         Args:
             partitions: state of each partition; stores whether the user's start time was found.
-
-        Raises:
-            TopicNotFoundError: a partition was deleted; the error names it.
         """
         planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
         existing = [

@@ -107,7 +107,6 @@ class Partition:
     """A partition while the subscription is open on it; a position includes all earlier messages.
 
     Attributes:
-        consumer: consumer of the query's subscription.
         is_told_late: whether a warning reported that it answers late, and it still does.
         start: position of the query's subscription when this run opened it.
         acknowledged: position up to which this run has acknowledged the partition, or found acknowledged.
@@ -125,8 +124,6 @@ class Partition:
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
         topic_end: reason why no more messages will come; None: more may come.
         next_seen: first known message after ``position``; an earlier position if no message is known.
-        schedule: times of the requests for its end.
-        tail: reader that waits for new entries; None if it has none.
         is_queued: whether its next request waits in the queue by time.
         is_behind: whether its tail, or the previous tail, never reached a known end.
         is_blind: whether an answer showed new entries that its tail did not receive.

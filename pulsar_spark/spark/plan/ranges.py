@@ -113,7 +113,6 @@ def split_ranges(
     The result is the same when the batch is planned again.
 
     Args:
-        source: the broker's answers, requested only if needed.
         min_partitions: minimum number of tasks; the longest ranges are cut first. None: no minimum.
         max_messages: estimated maximum messages of one task. None: no maximum.
 

@@ -61,7 +61,6 @@ def resolve(
     Args:
         positions: positions by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed`
             resolves.
-        bounds: bounds of the same partitions.
         margin: seconds by which publish times may go back along a topic.
     """
 

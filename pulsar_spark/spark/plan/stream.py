@@ -63,10 +63,6 @@ class QueryPlanner:
 
     Args:
         client: client of the cluster; None for this process's client for ``options``.
-
-    Raises:
-        TopicNotFoundError: a topic does not exist.
-        BrokerError: no broker answers within seconds.
     """
 
     def __init__(self, options: SourceOptions, client: PlanningClient | None = None) -> None:
@@ -139,9 +135,6 @@ class QueryPlanner:
         """Acknowledges the processed ``start``, and returns the next end; ``start`` if there is none.
 
         Does nothing if the last call with the same object found no messages, and none were received since.
-
-        Args:
-            start: end of the previous batch.
         """
         self._reporter.begin_trigger()
         self._quiet.trigger(start, self._client.now())

@@ -254,7 +254,6 @@ class Subscription:
         A partition without an answer is silent, until a later call receives the answer.
 
         Args:
-            partitions: partitions to ask; silent partitions are not asked.
             patience: seconds to wait for partitions that have answered promptly before; None: wait for all
                 answers.
         """

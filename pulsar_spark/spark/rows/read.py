@@ -79,12 +79,7 @@ class RawValues:
 
 
 class SchemaValues:
-    """Payloads decoded with their topic's schema.
-
-    Args:
-        reader: decodes payloads to the target type of the columns.
-        bad_rows: treatment of rows that cannot be decoded.
-    """
+    """Payloads decoded with their topic's schema."""
 
     def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
         self._reader = reader
@@ -169,9 +164,6 @@ def record_batches(
         max_rows: number of rows at which a batch is closed; a batch has fewer than twice as many.
         max_bytes: maximum bytes of a batch's entries, uncompressed, with metadata. Only a single larger row
             makes a larger batch.
-        leave_out_corrupt: True: entries that cannot be decoded are left out, with a WARNING for each.
-        max_message_size: function that returns the cluster's maximum message size in bytes, after entries
-            were read; None: the default.
 
     Raises:
         CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false; names topic and message

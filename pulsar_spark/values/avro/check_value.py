@@ -75,8 +75,6 @@ class AvroValue:
     """The bytes of one row.
 
     Attributes:
-        bytes: buffer that positions are indexes of.
-        end: position after the row.
         credit: remaining credit of the row in bytes, see ``AvroPayloads.credit``.
         room: memory that the row's items may still use as columns; None: memory is not counted.
         work: units of work that the row may still use.

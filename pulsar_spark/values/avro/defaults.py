@@ -137,8 +137,6 @@ class Defaults:
         """Returns the bytes of a field's default, written as a column of one row; raises as :func:`of`.
 
         Args:
-            path: path of the record.
-            writer: function that makes the writer of a field.
             is_exact: True if a default with nanoseconds, which no column has, is an error.
         """
         below = field_path(path, field.name)
