@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -70,18 +70,15 @@ _ARROW_TIMESTAMP = arrow_type(_TIMESTAMP)
 _ARROW_PROPERTIES = arrow_type(_PROPERTIES)
 
 Maker: TypeAlias = Callable[[DecodedMessages], pa.Array]
+_OfTopic: TypeAlias = Callable[[TopicName], "str | int | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataColumn:
-    """A column besides the value.
-
-    Attributes:
-        maker: function that returns a maker, which lives as long as the read.
-    """
+    """A column besides the value."""
 
     type: DataType
-    maker: Callable[[], Maker]
+    make: Maker
 
 
 class Repeated:
@@ -112,40 +109,26 @@ NO_PROPERTIES = Repeated(
 )
 
 
-def _any_topic(make: Maker) -> Callable[[], Maker]:
-    """Returns a function that returns the maker of a column that does not depend on the topic."""
-    return lambda: make
+def _of_topic(kind: pa.DataType, value: _OfTopic, messages: DecodedMessages) -> pa.Array:
+    """Makes a column with the same value in all rows of a topic partition."""
+    topics, counts = zip(*messages.topics, strict=True)
+    if len(topics) == 1:
+        return _repeated(kind, value, topics[0]).of(counts[0])
+    values = pa.array(map(value, topics), kind)
+    return values.take(pa.array(np.repeat(np.arange(len(topics)), counts)))
 
 
-class _OfTopic:
-    """Makes a column with the same value in all rows of a topic partition.
-
-    Args:
-        type: type of the column.
-        value: function that returns the value for a topic partition.
-    """
-
-    def __init__(self, type_: pa.DataType, value: Callable[[TopicName], str | int | None]) -> None:
-        self._type = type_
-        self._value = value
-        self._topic: TopicName | None = None
-        self._column = NO_BYTES
-
-    def __call__(self, messages: DecodedMessages) -> pa.Array:
-        topics, counts = zip(*messages.topics, strict=True)
-        if len(topics) > 1:
-            values = pa.array(map(self._value, topics), self._type)
-            return values.take(pa.array(np.repeat(np.arange(len(topics)), counts)))
-        if topics[0] is not self._topic:
-            self._topic = topics[0]
-            scalar = pa.scalar(self._value(topics[0]), self._type)
-            self._column = Repeated(lambda n: pa.repeat(scalar, n))
-        return self._column.of(counts[0])
+# Consecutive record batches are of one topic partition, with at most two columns of this kind.
+@lru_cache(maxsize=2)
+def _repeated(
+    kind: pa.DataType, value: Callable[[TopicName], str | int | None], topic: TopicName
+) -> Repeated:
+    scalar = pa.scalar(value(topic), kind)
+    return Repeated(lambda n: pa.repeat(scalar, n))
 
 
-def _entry_field(field: EntryField) -> Callable[[], Maker]:
-    """Returns a function that returns the maker of a metadata field of each message's entry."""
-    return _any_topic(lambda messages: messages.entry_field(field))
+def _entry_field(field: EntryField) -> Maker:
+    return lambda messages: messages.entry_field(field)
 
 
 def _topic(topic: TopicName) -> str:
@@ -200,25 +183,25 @@ def _ordering_key(messages: DecodedMessages) -> pa.BinaryArray:
 
 # Metadata columns, in the order of the docs.
 METADATA_COLUMNS: dict[str, MetadataColumn] = {
-    KEY: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.key)),
-    TOPIC: MetadataColumn(StringType(), partial(_OfTopic, pa.string(), _topic)),
-    MESSAGE_ID: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.message_id)),
-    PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_publish_time)),
-    EVENT_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_event_time)),
-    PROPERTIES: MetadataColumn(_PROPERTIES, _any_topic(_properties)),
-    PARTITION: MetadataColumn(IntegerType(), partial(_OfTopic, pa.int32(), _partition)),
-    OFFSET: MetadataColumn(StringType(), _any_topic(_offset)),
-    ORDERING_KEY: MetadataColumn(BinaryType(), _any_topic(_ordering_key)),
-    SEQUENCE_ID: MetadataColumn(LongType(), _any_topic(lambda messages: messages.sequence_id)),
+    KEY: MetadataColumn(BinaryType(), lambda messages: messages.key),
+    TOPIC: MetadataColumn(StringType(), partial(_of_topic, pa.string(), _topic)),
+    MESSAGE_ID: MetadataColumn(BinaryType(), lambda messages: messages.message_id),
+    PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _publish_time),
+    EVENT_TIME: MetadataColumn(_TIMESTAMP, _event_time),
+    PROPERTIES: MetadataColumn(_PROPERTIES, _properties),
+    PARTITION: MetadataColumn(IntegerType(), partial(_of_topic, pa.int32(), _partition)),
+    OFFSET: MetadataColumn(StringType(), _offset),
+    ORDERING_KEY: MetadataColumn(BinaryType(), _ordering_key),
+    SEQUENCE_ID: MetadataColumn(LongType(), lambda messages: messages.sequence_id),
     PRODUCER_NAME: MetadataColumn(StringType(), _entry_field(EntryField.PRODUCER_NAME)),
     SCHEMA_VERSION: MetadataColumn(BinaryType(), _entry_field(EntryField.SCHEMA_VERSION)),
     SCHEMA_ID: MetadataColumn(BinaryType(), _entry_field(EntryField.SCHEMA_ID)),
     REPLICATED_FROM: MetadataColumn(StringType(), _entry_field(EntryField.REPLICATED_FROM)),
-    IS_NULL: MetadataColumn(BooleanType(), _any_topic(lambda messages: messages.is_null)),
-    INDEX: MetadataColumn(LongType(), _any_topic(lambda messages: messages.broker_index)),
-    BROKER_PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_broker_publish_time)),
+    IS_NULL: MetadataColumn(BooleanType(), lambda messages: messages.is_null),
+    INDEX: MetadataColumn(LongType(), lambda messages: messages.broker_index),
+    BROKER_PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _broker_publish_time),
     # All nulls. If rows are bad, the reader of the payloads makes the column instead.
-    CORRUPT_VALUE: MetadataColumn(BinaryType(), _any_topic(lambda messages: NO_BYTES.of(len(messages)))),
+    CORRUPT_VALUE: MetadataColumn(BinaryType(), lambda messages: NO_BYTES.of(len(messages))),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)
 
@@ -297,9 +280,9 @@ class RowColumns:
         return pa.struct(fields) if self.has_fields else fields[0].type
 
     def makers(self) -> dict[str, Maker]:
-        """Returns new makers of the metadata columns, by name."""
+        """Returns the makers of the metadata columns, by name."""
         payload = set(self._payload.names)
-        return {name: METADATA_COLUMNS[name].maker() for name in self.schema.names if name not in payload}
+        return {name: METADATA_COLUMNS[name].make for name in self.schema.names if name not in payload}
 
     def projected(self, wanted: StructType) -> RowColumns:
         """Returns the columns that the user selects.

@@ -51,7 +51,7 @@ def decoded(*entries, topic=PARTITION_3):
 
 
 def made(name, *entries, topic=PARTITION_3):
-    array = METADATA_COLUMNS[name].maker()(decoded(*entries, topic=topic))
+    array = METADATA_COLUMNS[name].make(decoded(*entries, topic=topic))
     array.validate(full=True)
     assert array.type == RowColumns((name,)).arrow_schema.field(name).type
     return array
