@@ -2,15 +2,15 @@
 
     {"subscription": "spark-pulsar-6f1c...",
      "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}},
-     "witness": {"topic": "persistent://public/default/t#0", "id": "12:80", "time": 1764400000000}}
+     "witness": ["persistent://public/default/t#0", "12:80", 1764400000000]}
 
 A position is the last planned message: ``ledger:entry`` for a whole entry, or ``ledger:entry:batch``. The key
 of a topic without partitions is ``"-1"``. A scalable topic has segments:
 
      "topics": {"topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "16:5", ...}}
 
-The witness of an entry that a replicator copied also has its source, ``"from": ["cluster", "3:4"]``. A query
-that has moved from another cluster keeps its last positions there:
+The witness of an entry that a replicator copied also has its source, ``"cluster", "3:4"``. A query that has
+moved from another cluster keeps its last positions there:
 
      "left": {"moves": 1, "clusters": {"a": {"time": 1764400000000, "topics": {...}}}}
 
@@ -172,21 +172,26 @@ def _place(data: Json) -> tuple[dict[TopicName, MessageId], Witness | None]:
 def _place_to_json(topics: Json, witness: Witness | None) -> Json:
     if witness is None:
         return {"topics": topics}
-    json: Json = {"topic": "#".join(_key(witness.topic)), "id": str(witness.id), "time": witness.publish_time}
+    # Shorter than a dict, because each offset of each query has it.
+    json = ["#".join(_key(witness.topic)), str(witness.id), witness.publish_time]
     if witness.source is not None:
         cluster, position = witness.source
-        json["from"] = [cluster, None if position is None else str(position)]
+        json += [cluster, None if position is None else str(position)]
     return {"topics": topics, "witness": json}
 
 
-def _witness(found: Json) -> Witness:
-    topic, _, part = found["topic"].rpartition("#")
+def _witness(found: Any) -> Witness:
+    if isinstance(found, dict):  # an older version wrote it
+        found = [found["topic"], found["id"], found["time"], *found.get("from", ())]
+    name, place, time_ms, *copied = found
+    topic, _, part = name.rpartition("#")
     source = None
-    if "from" in found:
-        cluster, position = found["from"]
+    if copied:
+        cluster, position = copied
         source = Source(cluster, None if position is None else MessageId.parse(position))
-    topic = _partition(TopicName.parse(topic, scalable=True), part)
-    return Witness(topic, MessageId.parse(found["id"]), int(found["time"]), source)
+    return Witness(
+        _partition(TopicName.parse(topic, scalable=True), part), MessageId.parse(place), int(time_ms), source
+    )
 
 
 def _left(found: Json | None) -> Left:

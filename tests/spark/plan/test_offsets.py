@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.client import Witness
+from pulsar_spark.client import Source, Witness
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Left, LeftCluster, OffsetCache, Offsets
@@ -114,7 +114,7 @@ def test_where_other_clusters_were_left_is_written_and_read():
             "a": {
                 "time": 5,
                 "topics": {"persistent://public/default/a": {"-1": "1:2:3"}},
-                "witness": {"topic": "persistent://public/default/a#-1", "id": "1:1", "time": 4},
+                "witness": ["persistent://public/default/a#-1", "1:1", 4],
             },
             "b": {"time": 7, "topics": {"persistent://public/default/b": {"2": "3:4"}}},
         },
@@ -125,6 +125,30 @@ def test_where_other_clusters_were_left_is_written_and_read():
     assert after.to_json_after(offsets, json_)["left"] is json_["left"]
     moved = Offsets("s", {A: MessageId(1, 3)}, left=Left(3, left.clusters))
     assert moved.to_json_after(offsets, json_)["left"]["moves"] == 3
+
+
+@pytest.mark.parametrize("source", [None, Source("a", MessageId(3, 4)), Source("a", None)])
+def test_a_witness_is_written_short_and_read_in_both_forms(source):
+    offsets = Offsets(
+        "s", {A: MessageId(1, 2)}, Witness(A, MessageId(123_456, 123_456), 1_764_400_000_000, source)
+    )
+    json_ = offsets.to_json()
+    assert Offsets.from_json(json.loads(json.dumps(json_))) == offsets
+    if source is None:
+        without = Offsets("s", offsets.positions).to_json()
+        assert len(json.dumps(json_)) - len(json.dumps(without)) - len(str(A)) <= 60
+    name, place, time_ms, *copied = json_["witness"]
+    json_["witness"] = {"topic": name, "id": place, "time": time_ms} | ({"from": copied} if copied else {})
+    assert Offsets.from_json(json_) == offsets
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [None, 1, [], ["a#-1", "1:1"], ["a#-1", "1:1", 4, "b"], ["a#-1", "1:1", None], {"topic": "a#-1"}],
+)
+def test_a_malformed_witness_is_refused(witness):
+    with pytest.raises(OptionError):
+        Offsets.from_json({"subscription": "s", "topics": {}, "witness": witness})
 
 
 @pytest.mark.parametrize(
