@@ -159,7 +159,11 @@ class Copied(NamedTuple):
         """Whether all copies of entries after ``position`` are still stored."""
         if self.last_read is not None:
             return True
-        return position_of(self.next) == position.next_entry if self.next else not position.is_message
+        first = position_of(self.next)
+        if first is None:
+            return not position.is_message
+        # A partition that is new to the query begins at any ledger.
+        return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:
         """Whether all entries up to ``position``, an entry of that cluster, have been copied."""

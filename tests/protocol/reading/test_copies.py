@@ -86,6 +86,15 @@ def test_copies_around_a_position(position, last_read, following):
     assert log.partition.around(MessageId.LATEST).last_read.id == at("9:0")
 
 
+def test_no_entry_is_read_twice():
+    log = Log([copy("7:0", "3:0"), own("7:1"), copy("7:2", "3:1")])
+    assert log.partition.around(at("3:0"))[0].id == at("7:0")
+    reads = log.reads
+    assert log.partition.around(at("3:1")).last_read.id == at("7:2")
+    assert log.partition.around(at("2:0")).next.id == at("7:0")
+    assert log.reads == reads  # both were found by a probe at their own ids, or before
+
+
 def test_a_partition_without_entries():
     log = Log([])
     assert log.partition.around(at("3:0")) == (None, None)
@@ -107,6 +116,8 @@ def test_a_partition_without_entries():
         ("3:-1", [own("7:0")], True, False),  # nothing was read there, and nothing has come
         ("3:-1", [copy("7:0", "3:0")], True, True),
         ("3:-1", [copy("7:0", "3:1")], False, True),
+        ("-1:-1", [copy("7:0", "3:0")], True, True),  # the partition is new to the query
+        ("-1:-1", [copy("7:0", "3:1")], False, True),
     ],
 )
 def test_what_is_known_to_be_here(position, entries, is_complete, has_arrived):
@@ -280,11 +291,11 @@ T = TopicName.parse("t")
 SAME, OTHER, GONE = WitnessVerdict
 
 
-def metadata(cluster=None, *positions):
+def metadata(cluster=None, *positions, other=b"other"):
     made = pb.MessageMetadata(producer_name=b"p", sequence_id=1, publish_time=1)
     if cluster is not None:
         made.replicated_from = cluster
-    made.properties.add(key=b"other", value=b"1:1")
+    made.properties.add(key=other, value=b"1:1")
     for each in positions:
         made.properties.add(key=b"__MSG_PROP_REPL_SOURCE_POSITION", value=each)
     return made
@@ -300,6 +311,7 @@ def metadata(cluster=None, *positions):
         (metadata(b"a", b"no position"), Source("a", None)),
         (metadata(b"a", b"\xff"), Source("a", None)),
         (metadata(b"\xff", b"3:4"), Source("\ufffd", MessageId(3, 4))),
+        (metadata(b"a", b"3:4", other=b"\xff"), Source("a", MessageId(3, 4))),
     ],
 )
 def test_the_source_of_a_copy_is_read(made, source):

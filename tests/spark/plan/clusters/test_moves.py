@@ -240,6 +240,50 @@ def test_an_unfinished_micro_batch_ends_where_it_did_though_entries_were_sent_ag
     assert rows == [("a", at("10:9")), ("a", at("10:10"))]
 
 
+@pytest.mark.parametrize(("time", "is_read"), [(TIME - 60_000, True), (TIME - 60_001, False)])
+def test_own_messages_are_read_again_from_the_margin_on(time, is_read):
+    pair = Pair()
+    spark = begun(pair)
+    spark.options["publishTimeMargin"] = "60s"
+    pair.topic("b").produce(1, time=time)
+    pair.copy()
+    move(spark, pair.b)
+    assert pair.origins(spark.drain()) == [("b", at("10:0"))] * is_read
+
+
+def test_an_unfinished_micro_batch_that_was_not_copied_at_all():
+    """Nor was anything before it, in this partition."""
+    pair = Pair(partitions=2)
+    for number in range(2):
+        pair.topic("a", number).produce(3, time=TIME)
+    spark = SimulatedSpark(
+        pair.a, startingOffsets="earliest", publishTimeMargin="0", maxMessagesPerTrigger="4"
+    )
+    spark.trigger()
+    spark.trigger(fails=True)
+    pair.copy(number=0)
+    move(spark, pair.b)
+    spark.restart(failOnDataLoss="false")
+    assert {topic for topic, _ in spark.trigger()} == {T.of_partition(0)}
+
+
+def test_an_unfinished_micro_batch_with_a_new_partition():
+    pair = Pair(partitions=1)
+    pair.topic("a", 0).produce(3, time=TIME)
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="0")
+    spark.drain()
+    for each in (pair.a, pair.b):
+        each.create("t", 2)
+    pair.a.clock += 61
+    pair.topic("a", 1).produce(2, time=TIME)
+    spark.trigger(fails=True)
+    assert T.of_partition(1) in last(spark).positions
+    for number in range(2):
+        pair.copy(number=number)
+    move(spark, pair.b)
+    assert pair.origins(spark.trigger()) == [("a", at("10:0")), ("a", at("10:1"))]
+
+
 def test_an_unfinished_first_micro_batch_is_refused():
     pair = Pair()
     pair.topic("a").produce(4, time=TIME)
