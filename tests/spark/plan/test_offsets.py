@@ -132,10 +132,12 @@ def test_a_witness_is_written_short_and_read_in_both_forms(source):
     offsets = Offsets(
         "s", {A: MessageId(1, 2)}, Witness(A, MessageId(123_456, 123_456), 1_764_400_000_000, source)
     )
-    json_ = offsets.to_json()
+    json_, without = offsets.to_json(), Offsets("s", offsets.positions).to_json()
     assert Offsets.from_json(json.loads(json.dumps(json_))) == offsets
+    cache = OffsetCache()
+    cache.to_json(Offsets("s", offsets.positions))
+    assert cache.to_json(offsets) == json_
     if source is None:
-        without = Offsets("s", offsets.positions).to_json()
         assert len(json.dumps(json_)) - len(json.dumps(without)) - len(str(A)) <= 60
     name, place, time_ms, *copied = json_["witness"]
     json_["witness"] = {"topic": name, "id": place, "time": time_ms} | ({"from": copied} if copied else {})

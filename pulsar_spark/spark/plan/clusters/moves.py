@@ -147,10 +147,9 @@ class Moves:
                 copied = max(each.start, position_of(last) or each.start)
                 self._loss_check.reporter.lost(each.topic, LostRange(copied, each.end, _LATE))
             if last is not None and last.id > begin:
-                own = CopyRange(cluster, each.start, self._now_ms(), each.end)
-                copies = (*copies_of(end.left, each.topic), own)
+                copies = CopyRange(cluster, each.start, self._now_ms(), each.end)
                 begin = max(begin, back.get(each.topic, begin))
-                ranges.append(Range(each.topic, begin, last.id, copies=copies))
+                ranges.append(Range(each.topic, begin, last.id, copies=(copies,)))
         _log.warning(
             "a micro-batch that did not finish on cluster %r runs again, on copies of its messages", cluster
         )

@@ -25,6 +25,7 @@ from collections.abc import Container, Generator, Mapping
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import partial
+from itertools import islice, takewhile
 
 from pulsar_spark.client import (
     PROMPT,
@@ -63,7 +64,6 @@ class MovedError(Exception):
     """
 
     def __init__(self, cluster: str, here: str | None) -> None:
-        super().__init__(cluster)
         self.cluster, self.here = cluster, here
 
 
@@ -80,6 +80,7 @@ class Witnesses:
         self._client = client
         self._pending = calls[Kind.WITNESS]
         self._options = options
+        self._margin_ms = round(1000 * options.publish_time_margin)
         self._probes_left = _MAX_PROBES
         self._probes_at = client.now() + _RENEWED_AFTER
         self._is_gone = False  # the checkpoint's witness is deleted, so the next entry replaces it
@@ -229,17 +230,16 @@ class Witnesses:
     def _clusters_at(self, witness: Witness) -> list[str]:
         """Returns the names of clusters whose entries were copied around the witness's publish time."""
         topic, time_ms = witness.topic, witness.publish_time
-        margin_ms = round(1000 * self._options.publish_time_margin)
         begin, last = self._client.bounds(topic)
-        is_empty = begin >= last
-        first = None if is_empty else self._client.first_at(topic, time_ms, margin_ms, begin.next_entry, last)
-        names: dict[str, None] = {}
-        count = 0
-        for entries in () if first is None else _read(self._client, topic, first.previous, last):
-            names |= dict.fromkeys(each.source.cluster for each in entries if each.source is not None)
-            count += len(entries)
-            if count >= _MAX_SEARCHED or entries[-1].publish_time > time_ms + margin_ms:
-                break
+        if begin >= last:
+            return []
+        first = self._client.first_at(topic, time_ms, self._margin_ms, begin.next_entry, last)
+        if first is None:
+            return []
+        with closing(_read(self._client, topic, last, first.previous)) as entries:
+            near = takewhile(lambda each: each.publish_time <= time_ms + self._margin_ms, entries)
+            found = islice(near, _MAX_SEARCHED)
+            names = dict.fromkeys(each.source.cluster for each in found if each.source is not None)
         return list(names)[:_MAX_CLUSTERS]
 
     def why_unsure(
@@ -278,35 +278,30 @@ class Witnesses:
         return ""
 
     def _error(self, witness: Witness) -> OtherClusterError:
-        margin_ms = round(1000 * self._options.publish_time_margin)
+        start = iso_time(witness.publish_time - self._margin_ms)
         return OtherClusterError(
             "the checkpoint is of another cluster, and no copy of a message here says where it continues",
             topic=str(witness.topic),
             message_id=str(witness.id),
             advice="Continue on the cluster that the checkpoint is of. Or start the query here with a new "
-            f"checkpointLocation and startingTime={iso_time(witness.publish_time - margin_ms)}: it reads "
-            "some messages again, and none is left out if replication lagged less than publishTimeMargin. "
-            "See docs/clusters.md",
+            f"checkpointLocation and startingTime={start}: it reads some messages again, and none is left "
+            "out if replication lagged less than publishTimeMargin. See docs/clusters.md",
         )
 
 
 def copied_partition(client: PlanningClient, topic: TopicName, cluster: str) -> CopiedPartition:
     """Returns a partition for a query that has read it in another cluster."""
     begin, last = client.bounds(topic)
-
-    def read(after: MessageId) -> Generator[EntryInfo, None, None]:
-        for entries in _read(client, topic, after, last):
-            yield from (each for each in entries if not each.corrupt)
-
-    return CopiedPartition(read, cluster, begin, last)
+    return CopiedPartition(partial(_read, client, topic, last), cluster, begin, last)
 
 
 def _read(
-    client: PlanningClient, topic: TopicName, after: MessageId, last: MessageId
-) -> Generator[list[EntryInfo], None, None]:
+    client: PlanningClient, topic: TopicName, last: MessageId, after: MessageId
+) -> Generator[EntryInfo, None, None]:
+    """Yields the entries after a position, without corrupt entries."""
     with closing(client.probe_entries(topic, after)) as probe:
         while entries := probe.read(_MAX_SEARCHED, _SEARCHED_BYTES, last):
-            yield entries
+            yield from (each for each in entries if not each.corrupt)
 
 
 def iso_time(time_ms: int) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -12,10 +14,11 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
 from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
-from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
+from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
+from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, U, at, iso_time, options_of
+from tests.spark.plan.simulated_spark import P0, P1, SimulatedSpark, T, U, at, iso_time, options_of
 
 TIME = 1_764_400_000_000
 
@@ -186,6 +189,83 @@ def test_a_busy_query_probes_one_entry_an_hour(cluster, topic):
     assert last(spark).witness.publish_time == TIME + 2  # the next one replaces it
 
 
+def test_entries_at_hand_put_off_the_probe(cluster, topic):
+    spark = begun(cluster, topic)
+    cluster.clock += 3500
+    spark.poll(3.0)  # it gets a tail
+    topic.produce(1, time=TIME)
+    spark.drain()
+    cluster.clock += 3500
+    topic.roll_over()  # a tail does not follow
+    topic.produce(40, time=TIME)
+    spark.drain()
+    assert cluster.count("entry at") == 1
+
+
+def renewing(cluster, topic, entries=5, **options):
+    """The witnesses of a query with a partition of which no entry is known, and the partition."""
+    topic.produce(entries, time=TIME)
+    partition = Partition.opened(T, None, LastMessageId(topic.last, topic.begin))
+    return Witnesses(cluster, Calls(), options_of(Mode.STREAM, topic="t", **options)), partition
+
+
+def test_an_hour_is_over_when_it_is_over(cluster, topic):
+    witnesses, partition = renewing(cluster, topic)
+    old = Witness(T, at("10:0"), TIME)
+    cluster.clock += 3599
+    assert witnesses.renewed(old, {partition: at("10:1")}) == old
+    assert cluster.count("entry at") == 0
+    cluster.clock += 1
+    witnesses.renewed(old, {partition: at("10:1")})
+    assert cluster.count("entry at") == 1
+
+
+def test_an_entry_replaces_the_witness_when_it_is_known_for_the_margin(cluster, topic):
+    witnesses, partition = renewing(cluster, topic, publishTimeMargin="60s")
+    old = Witness(T, at("10:0"), TIME)
+    cluster.clock += 3600
+    assert witnesses.renewed(old, {partition: at("10:1")}) == old
+    partition.known = KnownEntries(cluster, T, topic.begin)
+    partition.known.scan(None, None, topic.last)
+    cluster.clock += 59
+    assert witnesses.renewed(old, {partition: at("10:2")}) == old
+    cluster.clock += 1
+    assert witnesses.renewed(old, {partition: at("10:3")}).id == at("10:1")
+    partition.close_known()
+
+
+def test_only_one_entry_is_probed_in_an_hour_though_it_is_gone(cluster, topic):
+    witnesses, partition = renewing(cluster, topic)
+    old = Witness(T, at("10:0"), TIME)
+    cluster.clock += 3600
+    for _ in range(2):
+        assert witnesses.renewed(old, {partition: at("10:9")}) == old
+    assert cluster.count("entry at") == 1
+
+
+def test_only_new_messages_are_probed(cluster, topic):
+    witnesses, partition = renewing(cluster, topic)
+    partition.take_up(at("10:3"))
+    assert witnesses.renewed(None, {partition: at("10:3")}) is None
+    assert witnesses.renewed(None, {partition: at("11:-1")}) is None
+    assert cluster.count("entry at") == 0
+    assert witnesses.renewed(None, {partition: at("10:4")}).id == at("10:4")
+
+
+def test_a_probe_that_is_not_answered_holds_up_nothing(cluster, topic, monkeypatch):
+    witnesses, partition = renewing(cluster, topic)
+    answered, probe = threading.Event(), cluster.entry_at
+
+    def slow(*given):
+        assert answered.wait(10)
+        return probe(*given)
+
+    monkeypatch.setattr(cluster, "entry_at", slow)
+    assert witnesses.renewed(None, {partition: at("10:4")}) is None
+    answered.set()
+    wait_until(lambda: witnesses.renewed(None, {partition: at("10:4")}) is not None)
+
+
 def test_the_same_entry_costs_one_probe(cluster, topic):
     spark = begun(cluster, topic)
     before = len(cluster.requests)
@@ -208,6 +288,45 @@ def test_another_entry_is_refused_whatever_the_subscription_says(cluster, topic,
     ):
         spark.trigger()
     assert topic.cursors == marks
+
+
+def test_an_empty_topic_is_no_other_cluster(cluster, topic):
+    spark = begun(cluster, topic)
+    topic.roll_over(trims=True)
+    spark.restart()
+    assert spark.drain() == []
+
+
+def test_a_copy_of_another_entry_is_none_of_a_copied_witness(cluster, topic):
+    """Its position in the third cluster is that of the witness here."""
+    topic.produce(2, time=TIME)
+    topic.entries[0] = replace(topic.entries[0], source=Source("b", at("20:3")))
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", predefinedSubscription="s")
+    spark.drain()
+    witness = Witness(T, at("10:0"), TIME, Source("b", at("20:3")))
+    spark.offsets[-1] = json.dumps(replace(last(spark), witness=witness).to_json())
+    topic.entries[0] = replace(topic.entries[0], source=None)
+    topic.entries[1] = replace(topic.entries[1], source=Source("c", at("10:0")))
+    spark.restart()
+    with pytest.raises(OtherClusterError):
+        spark.trigger()
+
+
+@pytest.mark.parametrize(
+    ("time", "is_found"), [(TIME + 60_000, True), (TIME + 60_001, False), (TIME - 60_001, True)]
+)
+def test_the_names_of_clusters_are_those_of_copies_near_the_witness(cluster, topic, time, is_found):
+    """Else a producer could have many entries read."""
+    spark = begun(cluster, topic)
+    original = topic.entries[4]
+    topic.entries[3:] = [replace(each, publish_time=TIME + 1) for each in topic.entries[3:]]
+    topic.produce(1, time=time)
+    topic.produce(1, time=TIME)
+    topic.entries[-1] = replace(topic.entries[-1], source=Source("a", original.id))
+    spark.restart()
+    with pytest.raises(OtherClusterError) if not is_found else nullcontext():
+        spark.trigger()
+    assert (last(spark).left.moves == 1) is is_found
 
 
 def test_a_copy_elsewhere_is_refused_though_the_witness_is_gone(cluster, topic):
@@ -287,6 +406,40 @@ def test_a_gone_witness_that_is_not_acknowledged_is_a_loss(cluster, topic, is_he
         assert "another cluster" not in caplog.text
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_gone_witness_at_which_the_subscription_stands_is_no_loss(cluster, topic, is_held):
+    spark = begun(cluster, topic)
+    topic.entries.pop()
+    topic.produce(1, time=TIME)
+    topic.cursors["s"] = at("10:4") if is_held else at("10:3")
+    spark.restart()
+    with (
+        nullcontext()
+        if is_held
+        else pytest.raises(
+            DataLossError, match=r"neither 10:4 of .*/t, which this query has read, nor a subscription"
+        )
+    ):
+        spark.drain()
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_an_empty_start_is_compared_in_each_partition(cluster, is_named):
+    """The first one is missing, the second one has what was published before the query began."""
+    cluster.create("t", 2)
+    named = json.dumps({str(T): {"0": "0:-1", "1": "12:-1"}})
+    options = options_of(Mode.STREAM, topic="t", **({"startingOffsets": named} if is_named else {}))
+    cluster.topics[P1].produce(1, time=TIME)
+    witnesses = Witnesses(cluster, Calls(), options)
+    processed = {P0: at("9:-1"), T: at("9:3"), P1: at("12:-1")}
+    answers = {topic: LastMessageId(at("10:0"), at("9:-1")) for topic in (T, P1)}
+    why = witnesses.why_unsure(None, processed, {P1}, answers)
+    if is_named:
+        assert why == ""
+    else:
+        assert f"the broker has messages before 12:-1 of {P1}, where this query began, and no sub" in why
+
+
 def test_a_checkpoint_without_a_witness_is_continued(cluster, topic):
     spark = begun(cluster, topic)
     spark.offsets[-1] = json.dumps(replace(last(spark), witness=None).to_json())
@@ -295,35 +448,3 @@ def test_a_checkpoint_without_a_witness_is_continued(cluster, topic):
     topic.produce(1, time=TIME)
     assert len(spark.drain()) == 1
     assert last(spark).witness is not None
-
-
-@pytest.mark.parametrize("source", [None, Source("a", at("3:4")), Source("a", None)])
-def test_a_witness_is_written_and_read(source):
-    spark_text = {"subscription": "s", "topics": {str(T): {"-1": "1:2"}}}
-    before = Offsets.from_json(spark_text)
-    after = replace(before, witness=begun_witness(source))
-    cache = OffsetCache()
-    cache.to_json(before)
-    assert cache.to_json(after) == after.to_json()
-    assert Offsets.from_json(json.loads(json.dumps(after.to_json()))) == after
-    assert len(json.dumps(after.to_json())) - len(json.dumps(spark_text)) <= len(str(T)) + 110
-
-
-def begun_witness(source):
-    return Witness(T, at("1:2"), TIME, source)
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        1,
-        {},
-        {"topic": "t#x", "id": "1:2", "time": 1},
-        {"topic": "t#-1", "id": "1", "time": 1},
-        {"topic": "t#-1", "id": "1:2", "time": None},
-        {"topic": "t#-1", "id": "1:2", "time": 1, "from": 3},
-    ],
-)
-def test_a_malformed_witness_is_refused(found):
-    with pytest.raises(Exception, match="PULSAR_OPTION"):
-        Offsets.from_json({"subscription": "s", "topics": {}, "witness": found})
