@@ -51,7 +51,8 @@ _MAX_PROBES = 3
 _RENEWED_AFTER = 3600.0
 # Maximum entries after the witness's publish time that are read for the names of clusters.
 _MAX_SEARCHED = 10_000
-_SEARCHED_BYTES = 1 << 20  # maximum bytes of one read
+_FIRST_READ = 16  # messages of a first read: most searches need the next entry alone; later reads double it
+_READ_BYTES = 1 << 20  # maximum bytes of one read
 _MAX_CLUSTERS = 8  # maximum names of clusters
 
 _MAY_BE = "it may be another cluster, whose message ids say nothing"
@@ -299,9 +300,11 @@ def _read(
     client: PlanningClient, topic: TopicName, last: MessageId, after: MessageId
 ) -> Generator[EntryInfo, None, None]:
     """Yields the entries after a position, without corrupt entries."""
+    messages = _FIRST_READ
     with closing(client.probe_entries(topic, after)) as probe:
-        while entries := probe.read(_MAX_SEARCHED, _SEARCHED_BYTES, last):
+        while entries := probe.read(messages, _READ_BYTES, last):
             yield from (each for each in entries if not each.corrupt)
+            messages *= 2
 
 
 def iso_time(time_ms: int) -> str:

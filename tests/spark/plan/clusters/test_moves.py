@@ -111,6 +111,23 @@ def test_it_goes_on_after_what_it_has_read(ledger, caplog):
     assert pair.topic("b").cursors["s"] == last(spark).positions[T]
 
 
+def test_a_move_reads_few_of_many_entries():
+    """Each probe needs one entry; the search for own entries goes over those of the margin."""
+    pair = Pair()
+    for number in range(100):
+        for name in "ab":
+            pair.topic(name).produce(20, time=TIME + 1000 * number)
+        pair.copy()
+    spark = SimulatedSpark(pair.a, startingOffsets="earliest", publishTimeMargin="1s")
+    spark.drain()
+    pair.topic("a").produce(20, time=TIME + 100_000)
+    pair.copy()
+    move(spark, pair.b)
+    spark.drain()
+    assert last(spark).left.moves == 1
+    assert pair.b.probed < 1500  # of 4,020 entries
+
+
 def test_a_query_that_has_read_nothing_yet_moves():
     """It began at the end of its topic."""
     pair = Pair()
