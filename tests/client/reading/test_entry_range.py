@@ -241,7 +241,7 @@ def test_of_a_topic_of_which_compaction_left_nothing_nothing_is_read(broker, cli
     """All keys were deleted. Nothing is left for any reader, after the time that the broker gets."""
     monkeypatch.setattr(entry_range, "OPENS_COMPACTED_WITHIN", 0.5)
     broker.script(Type.FLOW, [silence] * 2)
-    broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message] * 9)
+    broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message] * 99)
     assert read(client, START, ids[14], read_compacted=True) == []
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from pulsar_spark.client import PlanningClient
+from pulsar_spark.client.reading import visible_end as module
 from pulsar_spark.client.reading.probe import stored_end
 from pulsar_spark.client.reading.tail import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
@@ -16,6 +17,11 @@ SEGMENT = TopicName("topic", "public", "default", "topic").segment(0, 0xFFFF, 0)
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 SILENCE = 0.2
 OPEN = TxnId(0, 1)
+
+
+@pytest.fixture(autouse=True)
+def asks_soon(monkeypatch):
+    monkeypatch.setattr(module, "_ASKED_AFTER", 0.05)
 
 
 @pytest.fixture
@@ -86,10 +92,10 @@ def test_a_lost_connection_is_no_silence(broker, client, topic, ids):
     """Else a batch read would leave out what was committed."""
     of_transaction(broker, topic)
     # It cannot subscribe again for longer than the silence lasts.
-    again = [cut] * 6
+    again = [cut] * 4
     broker.script(Type.SUBSCRIBE, [pass_on, pass_on, accept_and_close(broker, SEGMENT, cuts=True), *again])
     assert end(client, ids[3]) == ids[-1]
-    assert len(broker.seen(Type.SUBSCRIBE)) == 10
+    assert len(broker.seen(Type.SUBSCRIBE)) == 8
 
 
 def test_a_scan_ends_early_where_its_result_is_no_last_one(broker, client, topic, ids):

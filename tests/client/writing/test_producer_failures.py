@@ -96,10 +96,10 @@ def test_what_passes_is_sent_again(broker, client, topic, error):
     "action", [cut, refuses(pb.PersistenceError, "not enough bookies")], ids=["cut", "refused"]
 )
 def test_what_is_refused_or_cut_again_and_again_fails_after_the_send_timeout(broker, client, topic, action):
-    producer = open_producer(client, send_timeout=2.5)
+    producer = open_producer(client, send_timeout=0.6)
     broker.script(Type.SEND, [action] * 20)  # it would take them in the end
     send(producer, numbered(2))
-    with pytest.raises(SendError, match=r"2 messages were not acknowledged within 2\.5 s"):
+    with pytest.raises(SendError, match=r"2 messages were not acknowledged within 0\.6 s"):
         producer.flush()
     producer.close()
 
