@@ -5,7 +5,6 @@
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
     python3 -m integration bench small [N [JAR]]  ten rows beside a minimal source, N rounds
-    python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench kafka [N [ROWS]]  beside Spark's Kafka source and sink, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
@@ -37,7 +36,6 @@ from integration.bench import (
     report,
     segments,
     small,
-    stages,
     typed,
     values,
 )
@@ -77,7 +75,6 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "replays": _with_broker(replays.main),
     "segments": segments.main,
     "small": _with_broker(small.main),
-    "stages": stages.main,
     "typed": typed.main,
     "values": lambda *words: values.main(*map(str, words)),
 }
