@@ -174,7 +174,8 @@ class Packer:
         if entry.size > self.max_message_size:
             raise self._too_large(entry.size)
         if self._keeps_rows:
-            entry.keep(batch, 0 if payload is batch.parts[0] else batch.size)
+            # One part, because a part keeps the buffer of all rows beside it in memory.
+            entry.keep(batch._replace(parts=(body,)), 0 if payload is body else batch.size)
         return entry
 
     def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:

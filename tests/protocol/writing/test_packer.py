@@ -26,14 +26,14 @@ HEAD = 7  # bytes before a value of 128 to 16,383 bytes in a batch
 INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
 
 
-def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=None, key_based=False):
+def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=None, **kind):
     made = Packer(
         TOPIC,
         compression,
         chunking=chunking,
         chunk_max_message_size=chunk_max,
         encryption=encryption,
-        key_based=key_based,
+        **kind,
     )
     made.producer_name, made.max_message_size, made.next_sequence_id = "p", LIMIT, 7
     made.attempt = "1"
@@ -307,6 +307,20 @@ def test_what_grows_when_it_is_compressed_is_sent_as_it_is():
     entry = packer(pb.LZ4).batch(batch(value), 5)
     assert stored(entry).metadata.compression == pb.NONE
     assert bytes(stored(entry).payload) == message(value)
+
+
+@pytest.mark.parametrize("compression", [pb.NONE, pb.LZ4])
+def test_a_segments_entry_keeps_its_rows_and_no_rows_beside_them(compression):
+    body = memoryview(message(b"a" * 200) + message(b"b" * 300) + message(b"beside"))
+    parts = body[: len(message(b"a" * 200))], body[len(message(b"a" * 200)) : -len(message(b"beside"))]
+    given = Batch(parts, 2, sum(map(len, parts)))
+    entry = packer(compression, keeps_rows=True).batch(given, 5)
+    assert isinstance(entry.rows, Batch)
+    assert b"".join(entry.rows.parts) == b"".join(parts)
+    assert (entry.rows.messages, entry.rows.size) == (2, given.size)
+    assert all(getattr(part, "obj", None) is not body.obj for part in entry.rows.parts)
+    kept = {id(part): len(part) for part in (entry.head, entry.payload, *entry.rows.parts)}
+    assert entry.held == sum(kept.values())
 
 
 # ---- chunks
