@@ -71,7 +71,7 @@ def test_each_key_has_the_segment_and_the_bucket_that_java_chooses(has_buckets):
             RoutingMode.ROUND_ROBIN, HashingScheme.MURMUR3_32, None, start=0, block=1, switch_after=None
         )
         router.follow({each.topic.partition: each for each in layout})
-        segments = router.route_hashes(raw, np.ones(KEYS, bool), 0.0)
+        segments = router.route_hashes(raw, column, 0.0)
         assert np.array_equal(segments, expected[:, number, 0])
         splits = {each.topic.partition: each.bucket_splits for each in layout}
         for segment in np.unique(segments).tolist():

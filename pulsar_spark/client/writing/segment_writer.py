@@ -28,7 +28,13 @@ from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, SendError, TerminatedError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.segments import Segment, TopicLayout
-from pulsar_spark.protocol.writing.batcher import Batch, KeyedRows, group_by_key, keyed_rows
+from pulsar_spark.protocol.writing.batcher import (
+    Batch,
+    GroupedOrder,
+    in_order,
+    keyed_rows,
+    order_by_group,
+)
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.routing import (
@@ -229,33 +235,34 @@ class SegmentWriter(TopicWriter):
 
     def _placed(self, keys: pa.BinaryArray) -> tuple[Partitions, Words]:
         """Returns the segments of rows, whose producers are open, and the raw hashes of their keys."""
-        hashes, has_key = raw_hashes(keys), keys.is_valid().to_numpy(zero_copy_only=False)
+        hashes = raw_hashes(keys)
         while True:
-            numbers = self._router.route_hashes(hashes, has_key, time.monotonic())
+            numbers = self._router.route_hashes(hashes, keys, time.monotonic())
             try:
-                self._open(np.flatnonzero(np.bincount(numbers)).tolist())
+                if not self._active.keys() <= self._producers.keys():
+                    self._open(np.flatnonzero(np.bincount(numbers)).tolist())
             except TerminatedError as error:
                 self._follow(refused=error)
             else:
                 return numbers, hashes
 
     def _send_batched(self, rows: RoutedRows) -> None:
-        if any(each.bucket_splits for each in self._active.values()):
-            encoded = encode_batch_messages(rows.columns, rows.keys)
-            assert rows.hashes is not None
-            self._send_by_bucket(keyed_rows(rows.columns, encoded, rows.partitions), rows.hashes)
-        else:
+        if not any(each.bucket_splits for each in self._active.values()):
             super()._send_batched(rows)
+            return
+        assert rows.hashes is not None
+        groups = self._by_bucket(rows.partitions, rows.hashes)
+        encoded = encode_batch_messages(rows.columns, rows.keys, order=groups.order)
+        self._send_encoded(encoded, groups.bounds, groups.starts, rows.hashes[groups.order])
 
-    def _send_by_bucket(self, rows: KeyedRows, hashes: Words) -> None:
-        """Sends rows so that no batch has messages of two buckets."""
+    def _by_bucket(self, partitions: Partitions, hashes: Words) -> GroupedOrder:
+        """Groups rows so that no batch has messages of two buckets."""
         buckets = np.zeros(len(hashes), np.int64)
         for number, segment in self._active.items():
             if segment.bucket_splits:
-                of_segment = rows.partitions == number
+                of_segment = partitions == number
                 buckets[of_segment] = np.searchsorted(segment.bucket_splits, hashes[of_segment], "right")
-        groups = group_by_key(rows._replace(keys=pa.array(buckets)), len(self._names))
-        self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts, hashes[groups.order])
+        return order_by_group(partitions, buckets, len(self._names))
 
     def _new_producer(self, number: int, opening: Deadline | None) -> Producer:
         name, options = self._names[number], self._options
@@ -290,8 +297,11 @@ class SegmentWriter(TopicWriter):
         rows = keyed_rows(columns, encoded, numbers)
         if self._is_key_based:
             self._send_window(rows)
-        else:
-            self._send_by_bucket(rows, bucket_hashes(hashes, columns.ordering_key))
+            return
+        hashes = bucket_hashes(hashes, columns.ordering_key)
+        groups = self._by_bucket(numbers, hashes)
+        encoded = in_order(rows.messages, groups.order)
+        self._send_encoded(encoded, groups.bounds, groups.starts, hashes[groups.order])
 
     def _send_singles_again(self, messages: Sequence[EncodedSingle]) -> None:
         numbers, _ = self._placed(pa.array([each.key for each in messages], pa.binary()))

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
@@ -34,8 +35,9 @@ from pulsar_spark.protocol.writing.batcher import (
     KeyedRows,
     KeyWindow,
     begin_keys,
-    group_by_key,
+    in_order,
     keyed_rows,
+    order_by_key,
     split_runs,
     stable_order,
 )
@@ -379,8 +381,8 @@ class TopicWriter(Closing):
             self._send_window(rows)
 
     def _send_window(self, rows: KeyedRows) -> None:
-        groups = group_by_key(rows, len(self._names))
-        self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts)
+        groups = order_by_key(rows, len(self._names))
+        self._send_encoded(in_order(rows.messages, groups.order), groups.bounds, groups.starts)
 
     def _send_batched(self, rows: RoutedRows) -> None:
         order, bounds = self._by_partition(rows.partitions)
@@ -388,18 +390,17 @@ class TopicWriter(Closing):
             rows.columns, rows.keys, order=order if len(self._names) > 1 else None
         )
         hashes = None if rows.hashes is None else rows.hashes[order]
-        self._send_encoded(encoded.buffer, encoded.offsets, bounds, hashes=hashes)
+        self._send_encoded(encoded, bounds, hashes=hashes)
 
     def _send_encoded(
         self,
-        body: memoryview,
-        offsets: Ints,
+        encoded: EncodedMessages,
         bounds: Ints,
         groups: Sequence[Ints] | None = None,
         hashes: Words | None = None,
     ) -> None:
         """Puts rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        parts = _parts(bounds)
+        body, offsets, parts = encoded.buffer, encoded.offsets, _parts(bounds)
         for number, first, last in parts:
             self._producers[number].packer.check_messages(body, offsets[first : last + 1])
         for number, first, last in parts:

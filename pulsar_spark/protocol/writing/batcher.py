@@ -7,7 +7,7 @@ Key_Shared consumers need batches of one key, because a broker sends a whole bat
 in the entry's metadata: the ordering key if there is one, else the key. So messages are grouped by the same
 bytes. Messages of one key stay in their order:
 
-    KeyedRows, in any portions -> KeyWindow -> KeyedRows, in windows -> group_by_key -> KeyGroups
+    KeyedRows, in any portions -> KeyWindow -> KeyedRows, in windows -> order_by_key -> GroupedOrder
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Batcher:
                 )
                 self._sequence_ids = opened_with, int(sequence_ids[last - 1])
             if hashes is not None:
-                self._hashes += int(hashes[first:last].min()), int(hashes[first:last].max())
+                some = hashes[first:last]
+                self._hashes += int(np.minimum.reduce(some)), int(np.maximum.reduce(some))
             self._messages += last - first
             self._size += end - start
             first = last
@@ -331,45 +332,44 @@ class KeyWindow:
         return KeyedRows(pa.concat_arrays(messages), pa.concat_arrays(keys), np.concatenate(partitions))
 
 
-class KeyGroups(NamedTuple):
-    """n encoded messages, sorted by partition and key; messages of one key keep their order.
-
-    Keys are in the order of their first messages among all n, so equal messages have an equal order.
+class GroupedOrder(NamedTuple):
+    """The order that sorts n messages by partition and group; messages of one group keep their order.
 
     Attributes:
-        body: messages, one after the other.
-        offsets: start of each message, and end of the last, int64[n + 1].
+        order: indexes of the messages, int64[n].
         bounds: bounds of the partitions, int64[p + 1]; partition i has ``bounds[i]`` up to ``bounds[i + 1]``.
-        starts: for each partition, index of each key's first message within the partition, int64[g].
-        order: indexes of the messages before they were sorted, int64[n].
+        starts: for each partition, index of each group's first message within the partition, int64[g].
     """
 
-    body: memoryview
-    offsets: Ints
+    order: Ints
     bounds: Ints
     starts: list[Ints]
-    order: Ints
 
 
-def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
-    """Groups messages, at least one, by partition and key; messages without a key are one group."""
-    numbers = _numbers(rows.keys)
-    groups = rows.partitions.astype(np.int64) * (numbers.max() + 1) + numbers
+def order_by_group(partitions: Partitions, numbers: Ints, count: int) -> GroupedOrder:
+    """Groups at least one message by partition, of ``count``, and by a number from 0 on, int64[n]."""
+    groups = partitions.astype(np.int64) * (numbers.max() + 1) + numbers
     order = stable_order(groups)
-    messages = rows.messages.take(pa.array(order))
-    bounds = np.searchsorted(rows.partitions[order], np.arange(count + 1))
+    bounds = np.searchsorted(partitions[order], np.arange(count + 1))
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     of_partition = np.searchsorted(starts, bounds)
-    return KeyGroups(
-        memoryview(messages.buffers()[2]).cast("B"),  # Arrow declares its bytes as signed
-        _offsets(messages),
-        bounds,
-        [
-            starts[first:last] - bound
-            for first, last, bound in zip(of_partition, of_partition[1:], bounds, strict=False)
-        ],
-        order,
-    )
+    places = zip(of_partition, of_partition[1:], bounds, strict=False)
+    return GroupedOrder(order, bounds, [starts[first:last] - bound for first, last, bound in places])
+
+
+def order_by_key(rows: KeyedRows, count: int) -> GroupedOrder:
+    """Groups messages, at least one, by partition, of ``count``, and key; without a key they are one group.
+
+    Keys are in the order of their first messages among all rows, so equal rows have an equal order.
+    """
+    return order_by_group(rows.partitions, _numbers(rows.keys), count)
+
+
+def in_order(messages: pa.LargeBinaryArray, order: Ints) -> EncodedMessages:
+    """Copies messages in another order."""
+    taken = messages.take(pa.array(order))
+    # Arrow declares its bytes as signed.
+    return EncodedMessages(memoryview(taken.buffers()[2]).cast("B"), _offsets(taken))
 
 
 def stable_order(groups: npt.NDArray[np.integer]) -> Ints:

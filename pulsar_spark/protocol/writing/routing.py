@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, every, parts_by_size
+from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every, parts_by_size
 from pulsar_spark.errors import OptionError
 from pulsar_spark.protocol.segments import Segment
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -190,13 +190,12 @@ class SegmentRouter(Router):
         widths = [active[number].last_hash - active[number].first_hash + 1 for number in ordered]
         self._number_of = np.repeat(self._numbers, widths)  # by hash
 
-    def route_hashes(self, hashes: Words, has_key: Flags, now: float) -> Partitions:
+    def route_hashes(self, hashes: Words, keys: pa.BinaryArray, now: float) -> Partitions:
         """Returns the number of each row's segment, int32[n]; ``hashes``: :func:`raw_hashes` of the keys."""
         numbers: Partitions = self._number_of[hashes >> np.uint32(16)]
-        without_key = np.flatnonzero(~has_key)
-        if len(without_key):
-            turns = self._in_turn(len(without_key), len(self._numbers), now)
-            numbers[without_key] = self._numbers[turns]
+        if keys.null_count:
+            turns = self._numbers[self._in_turn(keys.null_count, len(self._numbers), now)]
+            numbers[keys.is_null().to_numpy(zero_copy_only=False)] = turns
         return numbers
 
 
@@ -319,9 +318,12 @@ def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     hashed = np.zeros(len(start), np.uint32)
     whole = sizes & ~3
     in_rounds = 4 * _ROUNDS
+    size = int(sizes[0])
+    has_one_size = size > 0 and every(sizes == size)  # then slices, which take a third of the time
     for at in range(0, min(int(whole.max()), in_rounds), 4):
-        rows = np.flatnonzero(whole > at)
-        mixed = hashed[rows] ^ _scrambled(words[start[rows] + at])
+        rows = slice(None) if has_one_size else np.flatnonzero(whole > at)
+        places = slice(start[0] + at, start[-1] + at + 1, size) if has_one_size else start[rows] + at
+        mixed = hashed[rows] ^ _scrambled(words[places])
         hashed[rows] = _rotated(mixed, 13) * np.uint32(5) + np.uint32(_MURMUR_ADDED)
     for row in np.flatnonzero(whole > in_rounds).tolist():
         rest = words[start[row] + in_rounds : start[row] + whole[row] : 4]

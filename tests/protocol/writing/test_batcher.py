@@ -10,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.join import EncodedMessages
-from pulsar_spark.protocol.writing.batcher import Batcher, KeyWindow, begin_keys, group_by_key, keyed_rows
+from pulsar_spark.protocol.writing.batcher import (
+    Batcher,
+    KeyWindow,
+    begin_keys,
+    in_order,
+    keyed_rows,
+    order_by_key,
+)
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.loops import for_each
 
@@ -234,7 +241,9 @@ def numbered(count):
 
 def grouped(rows, partitions):
     """The numbers of the messages, by partition and key."""
-    body, offsets, bounds, starts, _ = group_by_key(rows, partitions)
+    order, bounds, starts = order_by_key(rows, partitions)
+    encoded = in_order(rows.messages, order)
+    body, offsets = encoded.buffer, encoded.offsets
     found = []
     for (first, last), begins in zip(pairwise(bounds), starts, strict=True):
         own = [int(bytes(body[start:end])) for start, end in pairwise(offsets[first : last + 1].tolist())]

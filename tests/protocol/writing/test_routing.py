@@ -113,6 +113,13 @@ def test_long_keys_among_short_ones_follow_murmur3_too():
     assert found == [murmur3(key) for key in keys[1:]]
 
 
+@for_each("size", [0, 1, 4, 7, 8, 263])
+def test_keys_of_one_size_follow_murmur3_too(size):
+    keys = [bytes(33 + (row * 7 + at * at) % 95 for at in range(size)) for row in range(20)]
+    found = hash_keys(pa.array(keys, pa.binary()).slice(1), HashingScheme.MURMUR3_32).tolist()
+    assert found == [murmur3(key) for key in keys[1:]]
+
+
 def test_a_long_key_does_not_slow_the_hashing_of_others(monkeypatch):
     """Numpy's calls do not grow with the longest key: a round of all keys for each of its words would."""
     calls = []
@@ -181,25 +188,25 @@ def test_an_ordering_key_chooses_the_bucket_in_place_of_the_key():
 
 def test_the_upper_half_of_a_hash_chooses_the_segment():
     router = segment_router()
-    hashes = raw_hashes(binaries("key-0", "a"))
+    keys = binaries("key-0", "a")
     for count, places in ((1, [0, 0]), (2, [1, 0]), (3, [2, 0]), (4, [3, 0])):
         router.follow(segments(*(number * (65536 // count) for number in range(count))))
-        assert router.route_hashes(hashes, hashes > 0, 0.0).tolist() == [10 + place for place in places]
+        assert router.route_hashes(raw_hashes(keys), keys, 0.0).tolist() == [10 + place for place in places]
 
 
 def test_the_ends_of_a_range_of_hashes_are_its_own():
     router = segment_router()
     router.follow(dict(reversed(segments(0, 0x4000, 0xC000).items())))
     hashes = [0, 0x3FFF, 0x4000, 0xBFFF, 0xC000, 0xFFFF]
-    found = router.route_hashes((np.array(hashes, np.uint32) << 16) + 0xFFFF, np.ones(6, np.bool_), 0.0)
+    found = router.route_hashes((np.array(hashes, np.uint32) << 16) + 0xFFFF, binaries(*"abcdef"), 0.0)
     assert found.tolist() == [10, 10, 11, 11, 12, 12]
 
 
 @pytest.mark.parametrize("mode", [RoutingMode.ROUND_ROBIN, RoutingMode.SINGLE])
 def test_rows_without_a_key_take_turns_by_the_mode(mode):
-    router, hashes, has_key = segment_router(mode), np.zeros(5, np.uint32), np.zeros(5, np.bool_)
+    router, hashes, keys = segment_router(mode), np.zeros(5, np.uint32), binaries(*[None] * 5)
     router.follow(segments(0, 0x8000))
-    found = router.route_hashes(hashes, has_key, 0.0).tolist()
+    found = router.route_hashes(hashes, keys, 0.0).tolist()
     assert found == ([11] * 5 if mode is RoutingMode.SINGLE else [11, 11, 10, 10, 11])
     router.follow(segments(0))
-    assert router.route_hashes(hashes, has_key, 0.0).tolist() == [10] * 5
+    assert router.route_hashes(hashes, keys, 0.0).tolist() == [10] * 5
