@@ -3,8 +3,9 @@
     python3 -m integration bench segments [N]
 
 Planning: 64 segments, after 500 changes of which all old segments are kept, beside 64 partitions. Reading: a
-million messages of 100 bytes in 4 segments beside 4 partitions, N times in turn. Each read and each planner
-has a process of its own; medians are compared.
+million messages of 100 bytes in 4 segments beside 4 partitions, N times in turn. Writing: four million of
+them, with and without keys, likewise, and to one segment of 4 buckets beside one partition. The broker does
+not split segments by itself. Each read, write and planner has a process of its own; medians are compared.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ from integration.broker import Jvm, StandaloneBroker
 from integration.helpers.segments import ScalableTopic
 from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter
+from pulsar_spark.client.writing.segment_writer import open_topic_writer
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
@@ -34,6 +37,7 @@ from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 _PARTS, _CHANGES, _ROUNDS, _PAUSE, _IDLE = 64, 500, 6, 1.0, 10.0
 _READ_PARTS, _MESSAGES = 4, 1_000_000
+_WRITTEN, _WARM_UP = 4_000_000, 100_000
 
 
 class Planning(NamedTuple):
@@ -93,10 +97,31 @@ def read(options: dict[str, str]) -> Cost:
     return watch.cost()
 
 
+def write(service_url: str, topic: TopicName, has_keys: bool) -> Cost:
+    """Write to a topic, in one task."""
+    shape = SHAPES["batched"]
+    parts = list(shapes.chunks(shape, _WARM_UP))
+    if not has_keys:
+        parts = [replace(each, key=pa.nulls(len(each), pa.binary())) for each in parts]
+    with (
+        Client(ClientOptions(service_url=service_url)) as client,
+        open_topic_writer(client, topic, shapes.producer_options(shape)) as writer,
+    ):
+        for times in (1, _WRITTEN // _WARM_UP):
+            watch = Stopwatch()
+            for _ in range(times):
+                for columns in parts:
+                    writer.send(columns)
+            writer.flush()
+    return watch.cost()
+
+
 def main(repeat: int = 3) -> int:
     """Measure and print."""
     os.environ[VERSION_VARIABLE] = NEWEST_LINE
-    with StandaloneBroker(jvm=Jvm(heap="2g", direct_memory="2g")) as broker, ExitStack() as stack:
+    settings = {"scalableTopicAutoScaleEnabled": "false"}
+    jvm = Jvm(heap="2g", direct_memory="2g")
+    with StandaloneBroker(settings, jvm=jvm) as broker, ExitStack() as stack:
         broker.admin.set_retention("public/default", minutes=-1, megabytes=-1)
         given = {"service.url": broker.service_url, "startingOffsets": "earliest"}
         scalable = stack.enter_context(
@@ -117,6 +142,8 @@ def main(repeat: int = 3) -> int:
             ratio = f"{mine / other:.2f}" if other else "none beside"
             print(f"  {name}: {ratio}  ({mine:.4g} / {other:.4g})", flush=True)
         _read(broker, repeat)
+        for parts in (_READ_PARTS, 1):
+            _write(broker, repeat, parts)
     return 0
 
 
@@ -142,3 +169,24 @@ def _read(broker: StandaloneBroker, repeat: int) -> None:
     rate = median(_MESSAGES / mine.seconds for mine, _ in costs)
     print(f"reading {_READ_PARTS} segments over {_READ_PARTS} partitions, {rate:,.0f} rows a second:")
     print(f"  seconds {seconds:.2f}, CPU {cpu:.2f}", flush=True)
+
+
+def _write(broker: StandaloneBroker, repeat: int, parts: int) -> None:
+    """Write to segments and to partitions. The broker gives a topic 4 buckets: one segment has them all."""
+    classic = TopicName.parse(f"persistent://public/default/write-parts-{parts}")
+    broker.admin.create_partitioned_topic(str(classic), parts)
+    with ScalableTopic(broker.service_url, broker.admin, f"write-{parts}", segments=parts) as scalable:
+        for has_keys in (True, False):
+            costs = [
+                [
+                    in_new_process(write, broker.service_url, each, has_keys)
+                    for each in (scalable.name, classic)
+                ]
+                for _ in range(repeat + 1)
+            ][1:]
+            seconds = median(other.seconds / mine.seconds for mine, other in costs)
+            cpu = median(mine.cpu / other.cpu for mine, other in costs)
+            rate = median(_WRITTEN / mine.seconds for mine, _ in costs)
+            keys = "with keys" if has_keys else "without keys"
+            print(f"writing {parts} segments over {parts} partitions, {keys}, {rate:,.0f} rows a second:")
+            print(f"  rate {seconds:.2f}, CPU {cpu:.2f}", flush=True)
