@@ -55,8 +55,8 @@ class MessageId:
         return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
 
     @property
-    def is_message(self) -> bool:
-        """Whether an entry or message is at the position; False before the first entry of a ledger."""
+    def is_entry(self) -> bool:
+        """Whether an entry or a message has this position; False for EARLIEST and ``ledger_start``."""
         return self.entry >= 0
 
     @property

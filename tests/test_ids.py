@@ -112,7 +112,7 @@ def test_the_whole_entry_is_after_each_of_its_messages_and_before_the_next_entry
 def test_everything_is_between_the_earliest_and_the_latest_position(message_id):
     assert MessageId.EARLIEST < message_id <= MessageId.LATEST
     assert MessageId.EARLIEST.next_entry == MessageId.EARLIEST
-    assert not MessageId.EARLIEST.is_message
+    assert not MessageId.EARLIEST.is_entry
 
 
 @given(entries)
@@ -129,7 +129,7 @@ def test_the_message_before_another_one_in_its_batch(entry, index):
     assert MessageId(entry.ledger, entry.entry, 0).previous == entry.previous
 
 
-@given(ids.filter(lambda each: each.is_message or each.batch_index == -1))
+@given(ids.filter(lambda each: each.is_entry or each.batch_index == -1))
 def test_only_whole_entries_are_before_a_position(message_id):
     last = message_id.last_whole_entry
     assert last.batch_index == -1
@@ -142,8 +142,8 @@ def test_going_back_stays_within_the_ledger(entry, count):
     back = entry.back(count)
     assert entry.ledger_start <= back <= entry
     assert entry.entries_since(back) == min(count, entry.entry + 1)
-    assert not entry.ledger_start.is_message
-    assert entry.is_message
+    assert not entry.ledger_start.is_entry
+    assert entry.is_entry
 
 
 @given(entries, entries)

@@ -72,7 +72,7 @@ class SimulatedOlderSpark:
             done = Offsets.from_json(json.loads(self.offsets[self.committed - 1])).positions
             for topic, state in self.cluster.topics.items():
                 mark = state.cursors.get(NAME)
-                if mark is not None and mark.is_message and topic in done:
+                if mark is not None and mark.is_entry and topic in done:
                     assert mark <= max(done[topic], state.begin), (topic, mark, done[topic])
 
     def trigger(self, *, dies=False, dies_early=False):

@@ -183,7 +183,7 @@ class _Search:
         ) as consumer:
             visible, stored = consumer.last_message_id()
             end = visible.whole_entry
-            if end.is_message:
+            if end.is_entry:
                 self._jump_back(end, first_step, growth)
                 self._look_between(end)
                 if not self._wanted.is_passed:
@@ -211,8 +211,8 @@ class _Search:
         options = reader_options(self._client, "replay", MessageId.LATEST)
         with Consumer(self._client, self._topic, options) as consumer:
             visible, stored = consumer.last_message_id()
-        end = stored.whole_entry if stored.is_message else visible.whole_entry
-        if end.is_message and (after is None or end > after.whole_entry):
+        end = stored.whole_entry if stored.is_entry else visible.whole_entry
+        if end.is_entry and (after is None or end > after.whole_entry):
             self._backwards(end, first_step, 2.0, None)
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:

@@ -224,7 +224,7 @@ class _RangeReader:
         with Consumer(self._client, topic, options, Permits(1)) as second:
             begins = second.last_message_id().mark_delete
             first = self._first_of(second)
-            if begins.ledger > progress.position.ledger and not begins.is_message:
+            if begins.ledger > progress.position.ledger and not begins.is_entry:
                 second.seek(progress.position)
                 begins = second.last_message_id().mark_delete
         probed = progress.judge_probe(begins, first, found)

@@ -128,7 +128,7 @@ class PlanningClient:
         if not topic.is_segment or self.read_compacted:
             return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
         stored = self.stored_end(topic)
-        if not stored.is_message:
+        if not stored.is_entry:
             # After a restart a broker does not find the first position of a sealed segment without entries.
             return PartitionBounds(stored, stored)
         bounds = probe.probe_bounds(self._client, topic)
@@ -194,7 +194,7 @@ class PlanningClient:
         if not self.read_compacted:
             return False
         log = probe.probe_bounds(self._client, topic)
-        return position < log.begin or not log.last.is_message
+        return position < log.begin or not log.last.is_entry
 
     def first_at(
         self, topic: TopicName, time_ms: int, margin_ms: int, first: MessageId, last: MessageId

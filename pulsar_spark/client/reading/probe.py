@@ -112,11 +112,11 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
         last, begin = consumer.last_message_id()
     if read_compacted:
         begin = MessageId.EARLIEST
-        if not last.is_message:  # the log is empty
+        if not last.is_entry:  # the log is empty
             compacted = reader_options(client, "planner", begin, read_compacted=True)
             with Consumer(client, topic, compacted) as consumer:
                 last = consumer.last_message_id().last
-    return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
+    return PartitionBounds(begin, last.whole_entry if last.is_entry else begin)
 
 
 def stored_end(client: Client, topic: TopicName) -> MessageId:
@@ -206,7 +206,7 @@ def first_at(
         with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
             kept = _last_kept(consumer)
         last = min(last, kept)
-        if not kept.is_message or first > last.whole_entry:
+        if not kept.is_entry or first > last.whole_entry:
             return None
 
     def timed(entry: EntryInfo) -> EntryInfo:
@@ -284,9 +284,9 @@ def opening_turns() -> Iterator[None]:
 
 def _last_kept(consumer: Consumer) -> MessageId:
     last = consumer.last_message_id().last
-    for _ in () if last.is_message else opening_turns():
+    for _ in () if last.is_entry else opening_turns():
         last = consumer.last_message_id().last
-        if last.is_message:
+        if last.is_entry:
             break
     return last
 

@@ -166,7 +166,7 @@ class RecordTopic:
                 end = consumer.last_message_id().last.whole_entry
         except TopicNotFoundError:
             return
-        if end.is_message:
+        if end.is_entry:
             for start in positions_before(client, partition, end.next_entry, _END_ENTRIES, _LONGER):
                 yield _read_between(client, partition, start, end)
 

@@ -161,7 +161,7 @@ class Copied(NamedTuple):
             return True
         first = position_of(self.next)
         if first is None:
-            return not position.is_message
+            return not position.is_entry
         # A partition that is new to the query begins at any ledger.
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 

@@ -163,7 +163,7 @@ class RangeProgress:
 
         Returns whether messages before the mark seem to be lost, so that a second reader must probe.
         """
-        if self._read_compacted or mark_delete.is_message:
+        if self._read_compacted or mark_delete.is_entry:
             return False
         if self._is_late(mark_delete):
             return True
@@ -210,7 +210,7 @@ class RangeProgress:
             mark_delete: the reader's position after it acknowledged ``position``. Brokers acknowledge
                 invisible entries themselves, so it shows the broker's progress.
         """
-        if self._read_compacted and not last.is_message:
+        if self._read_compacted and not last.is_entry:
             return Gap.UNKNOWN  # the broker keeps no entry, or has not opened the topic yet
         if last.whole_entry <= self.position:
             return Gap.UNKNOWN if self._followed else Gap.EMPTY
@@ -226,7 +226,7 @@ class RangeProgress:
             found: entry received after the gap; None: no entry.
         """
         position, lost = self.position, None
-        if not self._read_compacted and begins > position and begins.is_message:
+        if not self._read_compacted and begins > position and begins.is_entry:
             return ProbedGap(Gap.SKIPPED)  # the second reader was moved, too
         if not self._read_compacted and begins.ledger > position.ledger:
             is_lost = self._has_read or self._is_late(begins)

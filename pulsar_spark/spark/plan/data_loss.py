@@ -172,7 +172,7 @@ def judge_restart(
     last: MessageId,
     mark_delete: MessageId,
     was_missing: bool,
-    is_message: bool,
+    is_processed: bool,
     stored: Stored | None = None,
 ) -> Judgement:
     """Judges changes of a partition while the query was stopped.
@@ -180,17 +180,17 @@ def judge_restart(
     Args:
         mark_delete: position of the subscription right after opening; the end if the subscription was
             missing.
-        is_message: whether ``position`` is a message that the query has processed; otherwise it is the user's
-            start, or the position before the first message of a ledger.
+        is_processed: whether the query has processed the message at ``position``; otherwise ``position`` is
+            the user's start, or the position before the first entry of a ledger.
         stored: entries that the partition holds; None if they were not requested yet.
     """
-    if is_message and _is_set_back(position, last, mark_delete):
+    if is_processed and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
     if was_missing:
         return replace(_judge_moved(position, stored, _MISSING), was_removed=True)
     if mark_delete <= position.last_whole_entry:
         return _FINE
-    if mark_delete.is_message or position.batch_index >= 0:
+    if mark_delete.is_entry or position.batch_index >= 0:
         return _judge_moved(position, stored, _WHILE_STOPPED)
     return _judge_ledger(position, mark_delete, stored)
 
@@ -204,7 +204,7 @@ def judge_answer(
     next_seen: MessageId,
     last: MessageId,
     mark_delete: MessageId,
-    is_message: bool,
+    is_processed: bool,
     goes_on: MessageId = MessageId.EARLIEST,
     stored: Stored | None = None,
 ) -> Judgement:
@@ -220,11 +220,11 @@ def judge_answer(
         mark_delete: position of the subscription now.
         goes_on: known next position of the partition after ``position``, if later.
     """
-    if is_message and _is_set_back(position, last, mark_delete):
+    if is_processed and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)
     own = max(acknowledged, asked, goes_on)
     if mark_delete <= position.last_whole_entry:
-        if not is_message or not mark_delete.is_message or mark_delete <= own:
+        if not is_processed or not mark_delete.is_entry or mark_delete <= own:
             return _FINE
         if stored is None:
             return Judgement(LossVerdict.ASK)
@@ -234,15 +234,15 @@ def judge_answer(
         return _FINE
     has_skipped = position < next_seen < mark_delete
     # Brokers remove only acknowledged ledgers, so without an acknowledgement the subscription was moved.
-    is_unasked = is_message and asked < min(position, last_seen).last_whole_entry
-    if not mark_delete.is_message and not has_skipped and not is_unasked:
+    is_unasked = is_processed and asked < min(position, last_seen).last_whole_entry
+    if not mark_delete.is_entry and not has_skipped and not is_unasked:
         return _FINE
     found = _judge_moved(position, stored, _WHILE_RUNNING, goes_on)
     return replace(found, is_all_seen_processed=lost_by_deletion(position, max(last_seen, next_seen)) is None)
 
 
 def _is_set_back(position: MessageId, last: MessageId, mark_delete: MessageId) -> bool:
-    is_before = last.is_message and last.whole_entry < position.whole_entry
+    is_before = last.is_entry and last.whole_entry < position.whole_entry
     return is_before and mark_delete < position.last_whole_entry
 
 
@@ -260,7 +260,7 @@ def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | 
     """Judges a subscription that stands before a later ledger than the processed position's."""
     if stored is None:
         return Judgement(LossVerdict.ASK)
-    if stored.end <= position or not (position.is_message or stored.end.is_message):
+    if stored.end <= position or not (position.is_entry or stored.end.is_entry):
         return _FINE
     if stored.begin <= position:
         is_end = stored.ledger_end == position.entry
@@ -282,7 +282,7 @@ def judge_deleted(position: MessageId, planned: MessageId, *, is_named: bool) ->
         planned: end of the checkpoint's last micro-batch, finished or not.
         is_named: whether the options name the partition or its topic; otherwise a pattern matches.
     """
-    is_lost = is_named or (planned.is_message and position < planned)
+    is_lost = is_named or (planned.is_entry and position < planned)
     verdict = LossVerdict.LOST if is_lost else LossVerdict.UNSURE
     return Judgement(verdict, _DELETED, LostRange(position, None, _DELETED))
 

@@ -81,7 +81,7 @@ class LossCheck:
                 last=answer.last,
                 mark_delete=answer.mark_delete,
                 was_missing=was_missing,
-                is_message=self._is_processed(topic, position),
+                is_processed=self._is_processed(topic, position),
                 stored=stored,
             ).elsewhere(position, self.why_unsure)
 
@@ -94,7 +94,7 @@ class LossCheck:
         """
         for topic in sorted(ends.keys() & subscription.partitions.keys()):
             end, state = ends[topic], subscription.partitions[topic]
-            if end.is_message and state.start > end:
+            if end.is_entry and state.start > end:
                 answer = LastMessageId(state.last, state.start)
                 self.check_restart(subscription, topic, end, answer, was_missing=False)
 
@@ -120,7 +120,7 @@ class LossCheck:
                 next_seen=state.next_seen,
                 last=answer.last,
                 mark_delete=answer.mark_delete,
-                is_message=self._is_processed(topic, state.position),
+                is_processed=self._is_processed(topic, state.position),
                 goes_on=state.goes_on,
                 stored=stored,
             )
@@ -128,7 +128,7 @@ class LossCheck:
         verdict = self._reconcile(subscription, topic, position, answer, judge)
         if verdict in (LossVerdict.FINE, LossVerdict.UNSURE):
             state.acknowledged = answer.mark_delete
-            if not answer.mark_delete.is_message:
+            if not answer.mark_delete.is_entry:
                 state.goes_on = answer.mark_delete
         state.last = visible_end(answer.last)
 
@@ -137,9 +137,7 @@ class LossCheck:
 
         Otherwise it is the user's start, or the position before the first message of a ledger.
         """
-        return (
-            position is not None and position.is_message and position != self._options.start.named.get(topic)
-        )
+        return position is not None and position.is_entry and position != self._options.start.named.get(topic)
 
     def _reconcile(
         self,
@@ -193,7 +191,7 @@ class LossCheck:
         begin, end = self._client.bounds(topic).begin, self._client.stored_end(topic)
         if self._client.read_compacted:  # missing entries are no loss
             return Stored(begin, end, position.entry)
-        if not answer.last.is_message:
+        if not answer.last.is_entry:
             begin = max(begin, end)  # without entries, brokers may report an old begin
         if begin > position:
             return Stored(begin, end)

@@ -287,7 +287,7 @@ class Partition:
 
     def is_unacknowledged(self, entry: MessageId) -> bool:
         """Whether an entry may be acknowledged and is not yet."""
-        return entry.is_message and entry > self.acknowledged
+        return entry.is_entry and entry > self.acknowledged
 
     @property
     def has_chunks(self) -> bool:
@@ -428,4 +428,4 @@ class Partition:
 
 def visible_end(last: MessageId) -> MessageId:
     """Returns the whole entry of the last visible message; ``MessageId.EARLIEST`` if there is none."""
-    return last.whole_entry if last.is_message else MessageId.EARLIEST
+    return last.whole_entry if last.is_entry else MessageId.EARLIEST

@@ -62,7 +62,7 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
             first = min(first, opened)
         # If the end lies before the start, the topic was set back, and the batch reads nothing of it. An end
         # that is not a message, which Spark 4.0 and 4.1 may pass, lies before the first entry.
-        if first < last and last.is_message:
+        if first < last and last.is_entry:
             ranges.append(Range(topic, first, last))
     # An offset from a checkpoint has another order than the equal offset in the run that planned it.
     return sorted(ranges, key=lambda each: (str(each.topic.base), each.topic.partition))
@@ -87,7 +87,7 @@ def plan_batch(
     for topic, begin in begins.items():
         last = lasts[topic].whole_entry
         start, end = max(starts[topic], begin), min(ends[topic], last)
-        if last.is_message and start < end:
+        if last.is_entry and start < end:
             ranges.append(Range(topic, start, end, visible=end == last, begins=begin, followed=end < last))
     return ranges
 
@@ -195,7 +195,7 @@ class Track:
             found = self.length - left
             if found < number:
                 first = ledger
-            if last.is_message and lower < last < upper and before <= found <= after:
+            if last.is_entry and lower < last < upper and before <= found <= after:
                 insort(self._ends, (found, last))
                 failures = 0
             elif found >= number:

@@ -44,7 +44,7 @@ def probe_bounds(
 
 
 def _empty(bounds: Mapping[TopicName, PartitionBounds]) -> list[TopicName]:
-    return [topic for topic, each in bounds.items() if not each.last.is_message]
+    return [topic for topic, each in bounds.items() if not each.last.is_entry]
 
 
 def resolve(
@@ -87,7 +87,7 @@ def warn_of_late_starts(
         client: client that finds entries that readers do not receive, such as transaction markers, because a
             query may end at such an entry.
     """
-    late = [topic for topic, start in starts.items() if start.is_message and start > bounds[topic].last]
+    late = [topic for topic, start in starts.items() if start.is_entry and start > bounds[topic].last]
     ends = run_all([partial(client.stored_end, topic) for topic in late])
     found = [
         f"{topic}: the start is after {starts[topic]}, the end is {bounds[topic].last}"
@@ -122,7 +122,7 @@ def before_time(
     if begin >= last:
         return last
     search = partial(client.first_at, topic, time.ms, round(1000 * margin))
-    if looks_back and begin.is_message:
+    if looks_back and begin.is_entry:
         # If the ledger of ``begin`` is deleted, the first remaining message is probed.
         is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
         if is_in_time or search(MessageId.EARLIEST, begin) is not None:

@@ -217,7 +217,7 @@ def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, Messa
         {
             topic: min(position, states[topic].last)
             for topic, position in positions.items()
-            if states[topic].last.is_message
+            if states[topic].last.is_entry
         }
     )
 

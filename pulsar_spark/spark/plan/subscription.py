@@ -313,7 +313,7 @@ class Subscription:
         if self._client.may_have_old_end(topic):
             seen = seen.last if isinstance(seen, Partition) else seen
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
-        if self._client.read_compacted and not answer.last.is_message:
+        if self._client.read_compacted and not answer.last.is_entry:
             return answer._replace(last=self._client.bounds(topic).last)
         return answer
 
@@ -369,7 +369,7 @@ class Subscription:
         """Moves the subscription back, so that it retains all messages after ``position``."""
         partition = self.partitions[topic]
         self._calls[Kind.ACK].leave(partition, _ignore)
-        partition.consumer.seek(position if position.is_message else MessageId.EARLIEST)
+        partition.consumer.seek(position if position.is_entry else MessageId.EARLIEST)
         partition.moved(partition.consumer.last_message_id().mark_delete)
 
     def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:

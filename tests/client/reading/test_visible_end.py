@@ -142,7 +142,7 @@ def test_the_bounds_of_a_segment_without_entries(broker, client, topic):
     broker.script(Type.SUBSCRIBE, [pass_on, refuses(pb.UnknownError, "")])
     bounds = PlanningClient(client).bounds(SEGMENT)
     assert bounds.begin == bounds.last == topic.end_position
-    assert not bounds.last.is_message
+    assert not bounds.last.is_entry
     assert len(broker.seen(Type.SUBSCRIBE)) == 1
 
 

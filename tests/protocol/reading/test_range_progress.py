@@ -439,7 +439,7 @@ def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, ste
         second = Reader(topic, reading.position)
         disturb(second)
         begins, first = second.stand(), second.next()
-        if begins.ledger > reading.position.ledger and not begins.is_message:
+        if begins.ledger > reading.position.ledger and not begins.is_entry:
             begins = Reader(topic, reading.position.back(1)).stand()
         probed = reading.judge_probe(begins, first, found)
         report(probed.lost)

@@ -109,7 +109,7 @@ class SimulatedTopic:
     @property
     def end(self) -> MessageId:
         """The last entry, visible or not."""
-        last = self._newest if self._newest.is_message and not self.entries else self.last
+        last = self._newest if self._newest.is_entry and not self.entries else self.last
         return max(last, *self._markers) if self._markers else last
 
     @property

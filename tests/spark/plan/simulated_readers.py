@@ -38,7 +38,7 @@ class Cursor:
         """Subscribe (again): one that somebody removed is made again, at the end."""
         found = self._cluster.topic(self._topic)
         begins_early = initial is InitialPosition.EARLIEST
-        if begins_early and self._topic.is_segment and found.topic_end and not found.end.is_message:
+        if begins_early and self._topic.is_segment and found.topic_end and not found.end.is_entry:
             # As a broker that was restarted: it does not find where such a segment begins.
             raise NotReadyError("without a reason", topic=str(self._topic))
         found.cursors.setdefault(self._options.name, found.begin if begins_early else found.end)

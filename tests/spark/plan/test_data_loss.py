@@ -79,7 +79,7 @@ def test_a_partition_at_restart(position, last, mark, missing, begin, verdict, l
         last=at(last),
         mark_delete=at(mark),
         was_missing=missing,
-        is_message=at(position).is_message,
+        is_processed=at(position).is_entry,
         stored=stored(begin),
     )
     assert found.verdict is verdict
@@ -122,7 +122,7 @@ def test_a_partition_whose_subscription_stands_before_a_later_ledger_at_restart(
         last=at("9:9"),
         mark_delete=at(mark),
         was_missing=False,
-        is_message=at(position).is_message,
+        is_processed=at(position).is_entry,
         stored=begin and Stored(at(begin), at(end), ledger_end),
     )
     assert found.verdict is verdict
@@ -135,7 +135,7 @@ def test_a_partition_whose_subscription_stands_before_a_later_ledger_at_restart(
 def test_a_position_that_was_never_a_message_says_nothing_of_the_topic(last, verdict):
     """A start that the user gave may lie after the end of a topic that is younger than it."""
     found = judge_restart(
-        at("5:9"), last=at(last), mark_delete=at("4:3"), was_missing=False, is_message=False
+        at("5:9"), last=at(last), mark_delete=at("4:3"), was_missing=False, is_processed=False
     )
     assert found.verdict is verdict
 
@@ -185,7 +185,7 @@ def test_a_partition_under_the_running_query(position, acked, seen, mark, begin,
         next_seen=at(seen),
         last=at("9:9"),
         mark_delete=at(mark),
-        is_message=at(position).is_message,
+        is_processed=at(position).is_entry,
         stored=stored(begin),
     )
     assert found.verdict is verdict
@@ -210,9 +210,11 @@ UNASKED = [
 ]
 
 
-@pytest.mark.parametrize(("position", "asked", "seen", "is_message", "goes_on", "begin", "verdict"), UNASKED)
+@pytest.mark.parametrize(
+    ("position", "asked", "seen", "is_processed", "goes_on", "begin", "verdict"), UNASKED
+)
 def test_a_partition_whose_subscription_stands_before_a_later_ledger(
-    position, asked, seen, is_message, goes_on, begin, verdict
+    position, asked, seen, is_processed, goes_on, begin, verdict
 ):
     found = judge_answer(
         at(position),
@@ -222,7 +224,7 @@ def test_a_partition_whose_subscription_stands_before_a_later_ledger(
         next_seen=at(seen),
         last=at("9:9"),
         mark_delete=at("7:-1"),
-        is_message=is_message,
+        is_processed=is_processed,
         goes_on=at(goes_on),
         stored=stored(begin),
     )
@@ -230,11 +232,11 @@ def test_a_partition_whose_subscription_stands_before_a_later_ledger(
 
 
 @pytest.mark.parametrize(
-    ("asked", "goes_on", "is_message"),
+    ("asked", "goes_on", "is_processed"),
     [("5:2", "-1:-1", True), ("4:4", "5:2", True), ("4:4", "-1:-1", False)],
 )
 def test_a_subscription_at_a_processed_message_was_not_moved_if_the_query_may_have_put_it_there(
-    asked, goes_on, is_message
+    asked, goes_on, is_processed
 ):
     found = judge_answer(
         at("5:9"),
@@ -244,7 +246,7 @@ def test_a_subscription_at_a_processed_message_was_not_moved_if_the_query_may_ha
         next_seen=at("7:3"),
         last=at("9:9"),
         mark_delete=at("5:2"),
-        is_message=is_message,
+        is_processed=is_processed,
         goes_on=at(goes_on),
     )
     assert found.verdict is FINE
@@ -263,7 +265,7 @@ def test_loss_where_the_topic_was_deleted_and_made_again(seen, deleted, verdict)
         next_seen=at(seen),
         last=at("9:9"),
         mark_delete=at("9:5"),
-        is_message=True,
+        is_processed=True,
         stored=stored("9:-1"),
     )
     judged = found.of_deleted(lambda: deleted)
@@ -280,7 +282,7 @@ def test_nobody_waits_for_a_report_where_nothing_is_lost():
 
 
 @pytest.mark.parametrize(
-    ("last", "mark", "is_message", "verdict"),
+    ("last", "mark", "is_processed", "verdict"),
     [
         ("4:9", "4:2", True, SET_BACK),
         ("4:9", "4:2", False, FINE),
@@ -293,7 +295,7 @@ def test_nobody_waits_for_a_report_where_nothing_is_lost():
         ("4:9", "6:-1", True, FINE),
     ],
 )
-def test_a_topic_that_is_set_back_under_the_running_query(last, mark, is_message, verdict):
+def test_a_topic_that_is_set_back_under_the_running_query(last, mark, is_processed, verdict):
     found = judge_answer(
         at("5:9"),
         acknowledged=at("5:9"),
@@ -302,7 +304,7 @@ def test_a_topic_that_is_set_back_under_the_running_query(last, mark, is_message
         next_seen=at("5:9"),
         last=at(last),
         mark_delete=at(mark),
-        is_message=is_message,
+        is_processed=is_processed,
     )
     assert found.verdict is verdict
     assert found.lost is None

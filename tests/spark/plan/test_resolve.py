@@ -84,23 +84,23 @@ def test_empty_compacted_topics_are_asked_for_again_side_by_side(cluster):
         late[number].produce()
     cluster.unopened = dict.fromkeys(many[90:], OPENING_TURNS)
     bounds = probe_bounds(cluster, [T, *many])
-    assert [topic for topic, each in bounds.items() if each.last.is_message] == [T, *many[90:]]
+    assert [topic for topic, each in bounds.items() if each.last.is_entry] == [T, *many[90:]]
     asked = Counter(cluster.requests)
     assert asked["bounds", T] == 1
     assert asked["bounds", many[0]] == 1 + OPENING_TURNS
     cluster.unopened = {many[90]: 2}
-    assert probe_bounds(cluster, many[90:])[many[90]].last.is_message
+    assert probe_bounds(cluster, many[90:])[many[90]].last.is_entry
 
 
 def test_nothing_waits_where_no_compacted_topic_is_empty(cluster):
     cluster.read_compacted = True
-    assert probe_bounds(cluster, [T])[T].last.is_message
+    assert probe_bounds(cluster, [T])[T].last.is_entry
     assert ("turn",) not in cluster.requests
 
 
 def test_empty_topics_are_asked_for_once_where_the_log_is_read(cluster):
     cluster.unopened = {U: 1}
-    assert not probe_bounds(cluster, [U])[U].last.is_message
+    assert not probe_bounds(cluster, [U])[U].last.is_entry
     assert cluster.requests.count(("bounds", U)) == 1
 
 

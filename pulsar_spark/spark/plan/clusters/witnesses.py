@@ -95,11 +95,11 @@ class Witnesses:
         """
         if not positions:
             return None
-        topic = max(positions, key=lambda each: positions[each].is_message)
+        topic = max(positions, key=lambda each: positions[each].is_entry)
         position: MessageId | None = positions[topic]
-        if not positions[topic].is_message and not isinstance(self._options.start.everywhere, PositionWord):
+        if not positions[topic].is_entry and not isinstance(self._options.start.everywhere, PositionWord):
             position = self._client.first_after(topic, MessageId.EARLIEST)
-        if position is None or not position.is_message or position > positions[topic]:
+        if position is None or not position.is_entry or position > positions[topic]:
             return None
         entry = self._client.entry_at(topic, position)
         return None if entry is None or entry.corrupt else Witness.of(topic, entry)
@@ -143,7 +143,7 @@ class Witnesses:
                 return None
             self._probes_left, self._probes_at = 1, now + _RENEWED_AFTER
         # One request, which does not wait for a slow broker.
-        news = {each: end for each, end in ends.items() if each.position != end and end.is_message}
+        news = {each: end for each, end in ends.items() if each.position != end and end.is_entry}
         calls = {}
         if news and self._probes_left and not self._pending.busy:
             self._probes_left -= 1
@@ -263,17 +263,17 @@ class Witnesses:
             known = {
                 topic: each
                 for topic, each in processed.items()
-                if not each.is_message and each != named.get(topic)
+                if not each.is_entry and each != named.get(topic)
             }
         else:
             known = {witness.topic: witness.id} if self._is_gone else {}
         for topic, position in known.items():
             if topic not in answers or (topic not in missing and answers[topic].mark_delete >= position):
                 continue
-            if position.is_message:
+            if position.is_entry:
                 what = f"{position} of {topic}, which this query has read"
                 return f"the broker has neither {what}, nor a subscription that stands after it: {_MAY_BE}"
-            if answers[topic].last.is_message and self._client.bounds(topic).begin < position:
+            if answers[topic].last.is_entry and self._client.bounds(topic).begin < position:
                 what = f"messages before {position} of {topic}, where this query began"
                 return f"the broker has {what}, and no subscription that stands there: {_MAY_BE}"
         return ""

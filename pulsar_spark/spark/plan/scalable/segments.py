@@ -96,7 +96,7 @@ class SegmentOrder(NamedTuple):
         if position == DONE:
             return True
         final = self.final_ends.get(segment)
-        return final is not None and (not final.is_message or position.last_whole_entry >= final)
+        return final is not None and (not final.is_entry or position.last_whole_entry >= final)
 
 
 def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:

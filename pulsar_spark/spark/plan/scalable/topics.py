@@ -251,7 +251,7 @@ class ScalableTopics:
             final = self._unheld[segment]
         elif is_registered(self._client, self._options, segment.base, name) is not False:
             return False
-        return final is None or (final.is_message and position.last_whole_entry < final)
+        return final is None or (final.is_entry and position.last_whole_entry < final)
 
     def skipped_after(
         self, positions: Collection[TopicName], held: Collection[TopicName]
@@ -280,7 +280,7 @@ class ScalableTopics:
     def empty(self) -> set[TopicName]:
         """Returns the sealed segments without entries, because brokers may not find their first position."""
         return {
-            name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_message
+            name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_entry
         }
 
     def initial_positions(
