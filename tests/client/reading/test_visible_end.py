@@ -3,7 +3,7 @@
 import pytest
 
 from pulsar_spark.client import PlanningClient
-from pulsar_spark.client.reading import visible_end as module
+from pulsar_spark.client.reading import tail as module
 from pulsar_spark.client.reading.probe import stored_end
 from pulsar_spark.client.reading.tail import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
