@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import NamedTuple, overload
 
@@ -58,51 +59,41 @@ class EncodedSingle(NamedTuple):
         return base64.b64decode(key) if metadata.partition_key_b64_encoded else key
 
 
+@dataclass(frozen=True, eq=False)
 class EncodedSingles(Sequence[EncodedSingle]):
     """n unbatched messages by column. Items are made on request.
 
     Objects for all rows at once would cost as much time in Python's garbage collector as sending the rows.
 
-    Args:
+    Attributes:
         metadata: metadata of all messages, one after the other.
-        metadata_bounds: bounds of each message's metadata, int64[n + 1].
+        bounds: bounds of each message's metadata, int64[n + 1].
         payload: bytes that contain the payloads.
-        payload_at: start of each payload, int64[n].
-        payload_end: end of each payload, int64[n].
+        at: start of each payload, int64[n].
+        end: end of each payload, int64[n].
         ids: the messages' own sequence ids, int64[n], or None.
     """
 
-    def __init__(
-        self,
-        metadata: Buffer,
-        metadata_bounds: Ints,
-        payload: Buffer,
-        payload_at: Ints,
-        payload_end: Ints,
-        ids: Ints | None = None,
-    ) -> None:
-        self._metadata = metadata
-        self._metadata_bounds = metadata_bounds
-        self._payload = payload
-        self._payload_at = payload_at
-        self._payload_end = payload_end
-        self._ids = ids
+    metadata: Buffer
+    bounds: Ints
+    payload: Buffer
+    at: Ints
+    end: Ints
+    ids: Ints | None = None
 
     @property
     def sizes(self) -> Ints:
         """Bytes of each message's metadata and payload, int64[n]."""
-        return np.diff(self._metadata_bounds) + self._payload_end - self._payload_at
+        return np.diff(self.bounds) + self.end - self.at
 
     def __len__(self) -> int:
-        return len(self._payload_at)
+        return len(self.at)
 
     def __iter__(self) -> Iterator[EncodedSingle]:
-        metadata, payload = self._metadata, self._payload
-        bounds = self._metadata_bounds.tolist()
-        ids = repeat(None) if self._ids is None else zip(self._ids.tolist(), self._ids.tolist(), strict=True)
-        spans = zip(
-            bounds, bounds[1:], self._payload_at.tolist(), self._payload_end.tolist(), ids, strict=False
-        )
+        bounds = self.bounds.tolist()
+        ids = repeat(None) if self.ids is None else zip(self.ids.tolist(), self.ids.tolist(), strict=True)
+        spans = zip(bounds, bounds[1:], self.at.tolist(), self.end.tolist(), ids, strict=False)
+        metadata, payload = self.metadata, self.payload
         for first, last, at, end, own in spans:
             yield EncodedSingle(metadata[first:last], payload[at:end], own)
 
@@ -119,20 +110,17 @@ class EncodedSingles(Sequence[EncodedSingle]):
             return item
         first, stop, step = index.indices(len(self))
         assert step == 1, "messages are sent in their order"
-        return EncodedSingles(
-            self._metadata,
-            self._metadata_bounds[first : max(first, stop) + 1],
-            self._payload,
-            self._payload_at[first:stop],
-            self._payload_end[first:stop],
-            None if self._ids is None else self._ids[first:stop],
+        return replace(
+            self,
+            bounds=self.bounds[first : max(first, stop) + 1],
+            at=self.at[first:stop],
+            end=self.end[first:stop],
+            ids=None if self.ids is None else self.ids[first:stop],
         )
 
     def with_ids(self, ids: Ints) -> EncodedSingles:
         """Returns the same messages with their own sequence ids, int64[n]."""
-        return EncodedSingles(
-            self._metadata, self._metadata_bounds, self._payload, self._payload_at, self._payload_end, ids
-        )
+        return replace(self, ids=ids)
 
 
 def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> DecodedColumns:
