@@ -21,7 +21,7 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Frame
 from tests.fake_clients import COORDINATORS, FakeConsumer, FakeProducer, Type, body_of
 from tests.fake_connection import FakeConnection, is_in
 from tests.fake_schemas import FakeSchemas
-from tests.fake_topics import FakeTopic
+from tests.fake_topics import NO_MESSAGE, FakeTopic
 
 # Seconds after which a test has failed that waits for something.
 HANG = 20.0
@@ -324,6 +324,14 @@ def without_answer(connection: FakeConnection, frame: Frame) -> None:
     connection.is_mute = True
     connection.handle(frame)
     connection.is_mute = False
+
+
+def knows_no_last_message(connection: FakeConnection, frame: Frame) -> None:
+    """Answer as brokers with transactions do of a segment that was empty when they were asked first."""
+    body = frame.command.getLastMessageId
+    mark = connection.consumers[body.consumer_id].cursor.mark
+    answer = {"last_message_id": NO_MESSAGE, "consumer_mark_delete_position": mark}
+    connection.send(Type.GET_LAST_MESSAGE_ID_RESPONSE, request_id=body.request_id, **answer)
 
 
 def accept_and_close(broker: FakeBroker, topic: TopicName, *, cuts: bool) -> Action:

@@ -28,8 +28,14 @@ from integration.bench.shapes import SHAPES
 from integration.broker import Jvm, StandaloneBroker
 from integration.helpers.segments import ScalableTopic
 from integration.helpers.versions import NEWEST_LINE
-from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter
-from pulsar_spark.client.writing.segment_writer import open_topic_writer
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    MessageColumns,
+    ProducerOptions,
+    SegmentWriter,
+    TopicWriter,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
@@ -103,9 +109,10 @@ def write(service_url: str, topic: TopicName, has_keys: bool) -> Cost:
     parts = list(shapes.chunks(shape, _WARM_UP))
     if not has_keys:
         parts = [replace(each, key=pa.nulls(len(each), pa.binary())) for each in parts]
+    kind = SegmentWriter if topic.is_scalable else TopicWriter
     with (
         Client(ClientOptions(service_url=service_url)) as client,
-        open_topic_writer(client, topic, shapes.producer_options(shape)) as writer,
+        kind(client, topic, shapes.producer_options(shape)) as writer,
     ):
         for times in (1, _WRITTEN // _WARM_UP):
             watch = Stopwatch()

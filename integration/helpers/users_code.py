@@ -43,7 +43,10 @@ def note_duplicates(batch: int | None, figures: Sequence[TopicPartitionMetrics])
     """An `onBatchWritten`: a line for each batch with rows, how many messages may be there twice."""
     if not figures:
         return
-    with notes_of(figures[0].topic.partition("-partition-")[0]).open("a") as notes:
+    topic = figures[0].topic.partition("-partition-")[0]
+    if topic.startswith("segment:"):
+        topic = topic.rpartition("/")[0]
+    with notes_of(topic).open("a") as notes:
         notes.write(f"{sum(each.possible_duplicates for each in figures)}\n")
 
 

@@ -3,12 +3,15 @@
 import random
 import threading
 import time
+from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
 from integration.fixtures.spark import Collector, PulsarInSpark, begun, drain, finish
+from integration.helpers.replays import STRICT, Replays, no_duplicates_told, number_in
 from pulsar_spark.client import (
     Client,
     ClientOptions,
@@ -18,6 +21,7 @@ from pulsar_spark.client import (
 )
 
 KEYS = 37
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @pytest.fixture
@@ -135,7 +139,36 @@ def test_options_of_producers(pulsar_5, scalable, options):
     assert sorted((bytes(row.value), row[0]) for row in found) == sorted((value, key) for key, value in rows)
 
 
-@pytest.mark.parametrize("delivery", ["effectively-once", "transactional"])
+@pytest.mark.parametrize("keys", [36, 0])
+@pytest.mark.parametrize(
+    "options", [{}, {"delivery": "effectively-once"}, STRICT], ids=["default", "effectively-once", "strict"]
+)
+def test_a_repeated_micro_batch_is_stored_once(spark, pulsar_5, line_5, scalable, tmp_path, keys, options):
+    """Each run fails in a micro-batch, and segments change before the next one."""
+    count, name = 3000, str(scalable.name)
+    source, collector = pulsar_5.stream(name, **{"admin.url": line_5.admin_url}), Collector()
+    drain(source, collector, tmp_path / "read")
+    query = Replays(pulsar_5, line_5.admin_url, name, tmp_path, count, tasks=2, keys=keys)
+    spark.conf.set(RECORDS, "200")
+    try:
+        with no_duplicates_told(name) as told:
+            for batches in (1, 2):
+                query = replace(query, batches=batches)
+                for task, at in enumerate((700, 1400)):
+                    query.fails("StepFailedError", query.at(at, task=task), **options, **told)
+                    scalable.change(random.Random(at + batches))
+                query.run(**options, **told)
+    finally:
+        spark.conf.unset(RECORDS)
+    drain(source, collector, tmp_path / "read")
+    numbers = [number_in(bytes(row.value)) for row in collector.rows]
+    assert Counter(numbers) == Counter(range(2 * count))
+    for key in range(keys):
+        of_key = [number for number in numbers if number % keys == key]
+        assert of_key == sorted(of_key), key
+
+
+@pytest.mark.parametrize("delivery", ["transactional"])
 def test_a_guarantee_that_segments_break_is_refused(pulsar_5, scalable, checkpoint, delivery):
     rows = pulsar_5.ticks(10, 1).selectExpr("cast(value as string) as value")
     writer = pulsar_5.write_stream(rows, checkpoint, str(scalable.name), delivery=delivery)

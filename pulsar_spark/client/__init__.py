@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     )
     from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
     from pulsar_spark.client.writing.row_schema import register_schema, row_encoder, schema_of_rows
-    from pulsar_spark.client.writing.segment_writer import SegmentWriter, open_topic_writer
+    from pulsar_spark.client.writing.segment_writer import SegmentWriter
     from pulsar_spark.client.writing.topic_writer import TopicWriter
     from pulsar_spark.client.writing.transactions import Transaction, Transactions
     from pulsar_spark.protocol.lookup import Address, parse_service_url

@@ -9,7 +9,7 @@ segment, although an older segment is not read yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pulsar_spark.errors import OptionError, ProtocolError
@@ -33,6 +33,8 @@ class Segment(NamedTuple):
         is_legacy: whether the segment was a partition of a classic topic; partitions have no order.
         bucket_splits: first hashes of its buckets after the first one, ascending. Messages of two buckets do
             not share a batch, because brokers give each bucket to one of several consumers.
+        created_at: epoch of the first layout that has the segment.
+        sealed_at: epoch of the first layout in which the segment is sealed; None for an active segment.
     """
 
     topic: TopicName
@@ -41,6 +43,8 @@ class Segment(NamedTuple):
     last_hash: int
     is_legacy: bool = False
     bucket_splits: tuple[int, ...] = ()
+    created_at: int = 0
+    sealed_at: int | None = None
 
     def follows(self, older: Segment) -> bool:
         """Whether messages of an older segment precede the messages of this segment."""
@@ -71,11 +75,15 @@ class TopicLayout(NamedTuple):
         active = sorted(
             (each for each in self.segments.values() if not each.is_sealed), key=lambda each: each.first_hash
         )
-        if [each.first_hash for each in active] != [0, *(each.last_hash + 1 for each in active[:-1])] or (
-            active[-1].last_hash != _MAX_HASH
-        ):
+        if not have_each_hash_once(active):
             raise ProtocolError("the broker's active segments do not have each hash once")
         return active
+
+
+def have_each_hash_once(segments: Sequence[Segment]) -> bool:
+    """Whether each hash belongs to one segment; ``segments`` are ordered by their hashes."""
+    ends = [-1, *(each.last_hash for each in segments)]
+    return [each.first_hash for each in segments] == [end + 1 for end in ends[:-1]] and ends[-1] == _MAX_HASH
 
 
 def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
@@ -94,6 +102,8 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
             each.hash_end,
             is_legacy=bool(each.legacy_topic_name),
             bucket_splits=tuple(each.entry_bucket_splits),
+            created_at=each.created_at_epoch,
+            sealed_at=_sealed_at(each, update.dag.epoch),
         )
         for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow, so the oldest is first
         for name in [_name(each, resolved)]
@@ -102,6 +112,13 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
         raise ProtocolError("the broker reports a segment twice", topic=str(topic))
     is_scalable = any(each.state == pb.SEALED or not each.legacy_topic_name for each in sent)
     return TopicLayout(update.dag.epoch, segments, is_scalable)
+
+
+def _sealed_at(segment: pb.SegmentInfoProto, epoch: int) -> int | None:
+    """Returns the epoch in which a segment was sealed; at the latest the layout's, None for an active one."""
+    if segment.state != pb.SEALED:
+        return None
+    return segment.sealed_at_epoch if segment.HasField("sealed_at_epoch") else epoch
 
 
 def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicName:

@@ -40,6 +40,14 @@ def test_names_are_computed_and_older_ones_come_first():
     assert (found.epoch, found.is_scalable) == (3, True)
 
 
+def test_segments_say_when_they_were_created_and_sealed():
+    segments = [segment(0, 0, 0xFFFF, sealed=True), segment(1, 0, 0xFFFF, sealed=True), segment(2, 0, 0xFFFF)]
+    segments[0].sealed_at_epoch = segments[1].created_at_epoch = 1
+    segments[2].created_at_epoch = 2
+    found = layout(*segments).segments.values()
+    assert [(each.created_at, each.sealed_at) for each in found] == [(0, 1), (1, 3), (2, None)]
+
+
 def test_a_segment_follows_older_ones_that_have_a_key_in_common():
     left, right = (Segment(TOPIC, True, *hashes) for hashes in ((0, 0x7FFF), (0x8000, 0xFFFF)))
     middle, edge = Segment(TOPIC, False, 0x4000, 0xBFFF), Segment(TOPIC, False, 0x7FFF, 0x7FFF)

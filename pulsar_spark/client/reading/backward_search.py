@@ -18,6 +18,7 @@ from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import reader_options
+from pulsar_spark.client.reading.tail import visible_end
 from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
@@ -83,7 +84,7 @@ def find_in_sealed(client: Client, topic: TopicName, proof: StoredProof) -> Mapp
     wanted = _Proven(proof)
     search = _Search(client, topic, wanted, wanted.take, KnownBatch())
     try:
-        search.run_sealed(max(_FIRST_STEP, proof.count), proof.after)
+        search.run_sealed(max(_FIRST_STEP, proof.count), 2.0, after=proof.after)
     except PulsarError as error:
         _log.warning(
             "%s: %d messages may be duplicated: they were not acknowledged when the segment was sealed, and "
@@ -103,6 +104,7 @@ def search_back(
     growth: float,
     max_steps: int | None = None,
     known: KnownBatch | None = None,
+    is_sealed: bool = False,
 ) -> bool:
     """Reads backwards from the end of a topic partition until all wanted entries were read.
 
@@ -120,12 +122,16 @@ def search_back(
         growth: factor from one step back to the next.
         max_steps: maximum number of steps; None: back to the topic's beginning.
         known: parts that were read before, and are not read again; parts that are read now are added.
+        is_sealed: whether it is a segment that gets no more entries, so that the search waits for none.
 
     Returns:
         Whether the search was complete in time, and no wanted entry can be hidden.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:
+        if is_sealed:
+            search.run_sealed(first_step, growth, max_steps)
+            return True
         return search.run(first_step, growth, max_steps)
     except DeadlineError as error:
         _log.info("%s: the search for stored messages timed out: %s", topic, error)
@@ -178,11 +184,8 @@ class _Search:
         self._deadline = client.operation()
 
     def run(self, first_step: int, growth: float, max_steps: int | None) -> bool:
-        with Consumer(
-            self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST)
-        ) as consumer:
-            visible, stored = consumer.last_message_id()
-            end = visible.whole_entry
+        with self._reader() as consumer:
+            end, stored = self._ends(consumer)
             if end.is_entry:
                 self._jump_back(end, first_step, growth)
                 self._look_between(end)
@@ -190,30 +193,49 @@ class _Search:
                     self._backwards(end, first_step, growth, max_steps)
             patience = self._deadline.at_most(_SETTLING)
             while not self._wanted.is_newest_known:
-                visible = consumer.last_message_id().last
-                if visible.whole_entry > end:
-                    self._between(end, visible.whole_entry)
-                    end = visible.whole_entry
+                visible = self._visible_now(consumer)
+                if visible > end:
+                    self._between(end, visible)
+                    end = visible
                     continue
-                is_hidden = end < stored.whole_entry or self._wanted.is_newest_expected
+                is_hidden = end < stored or self._wanted.is_newest_expected
                 if (self._deadline if is_hidden else patience).passed:
                     return not is_hidden
                 time.sleep(_PAUSE)
         return True
 
-    def run_sealed(self, first_step: int, after: MessageId | None) -> None:
+    def _reader(self) -> Consumer:
+        return Consumer(self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST))
+
+    def _ends(self, consumer: Consumer) -> tuple[MessageId, MessageId]:
+        """Returns the last visible entry and the last entry, by a reader that has just been opened."""
+        told, stored = (each.whole_entry for each in consumer.last_message_id())
+        if self._topic.is_segment and stored.is_entry:
+            told = visible_end(
+                self._client, self._topic, told, stored, _SETTLING, patience=self._deadline.left
+            )
+        return told, stored
+
+    def _visible_now(self, consumer: Consumer) -> MessageId:
+        if not self._topic.is_segment:
+            return consumer.last_message_id().last.whole_entry
+        with self._reader() as again:
+            return self._ends(again)[0]
+
+    def run_sealed(
+        self, first_step: int, growth: float, max_steps: int | None = None, *, after: MessageId | None = None
+    ) -> None:
         """Reads a segment that gets no more entries; raises PulsarError if some cannot be read in time.
 
         Entries up to ``after`` need not be read. A reader's start position has the last entry. Brokers may
         report an older one as the last message, and entries after the start of an open transaction are never
         received, so reading them times out.
         """
-        options = reader_options(self._client, "replay", MessageId.LATEST)
-        with Consumer(self._client, self._topic, options) as consumer:
+        with self._reader() as consumer:
             visible, stored = consumer.last_message_id()
         end = stored.whole_entry if stored.is_entry else visible.whole_entry
         if end.is_entry and (after is None or end > after.whole_entry):
-            self._backwards(end, first_step, 2.0, None)
+            self._backwards(end, first_step, growth, max_steps)
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
         step = first_step = max(first_step, 2)  # tasks may have written at the same time

@@ -31,7 +31,7 @@ from pulsar_spark.protocol.reading.copies import SOURCE_POSITION
 from pulsar_spark.protocol.replay.copy_search import CopySearch, copied_from
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
-from pulsar_spark.protocol.replay.run_search import RunSearch, RunToFind, RunVerdict
+from pulsar_spark.protocol.replay.run_search import OlderSearch, RunSearch, RunToFind, RunVerdict
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -89,6 +89,7 @@ class StoredRun:
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
         is_again: whether some of these rows were sent when other rows were stored already.
         is_late: whether the query has written a later micro-batch.
+        has_older: whether the query has written an earlier write or micro-batch.
         blocks: messages, which are read on demand.
     """
 
@@ -100,6 +101,7 @@ class StoredRun:
     is_replay: bool = False
     is_again: bool = False
     is_late: bool = False
+    has_older: bool = False
     blocks: Iterator[Rows] = field(default_factory=lambda: iter(()))
 
     def close(self) -> None:
@@ -138,6 +140,26 @@ def read_stored_run(
         else:
             _log.info("%s: the end of the topic was not searched for stored messages: %s", topic, error)
     return found
+
+
+def has_older_entries(client: Client, topic: TopicName, secret: bytes, batch: Origin) -> bool:
+    """Whether an entry of the query from before the micro-batch is found within the operation timeout.
+
+    Raises:
+        PulsarError: the topic cannot be read.
+    """
+    search, origins = OlderSearch(batch), OriginReader(secret, topic)
+
+    def take(entries: Entries) -> bool:
+        own = origins.own(entries)
+        known.add(own)
+        return search.take(own)
+
+    with _known_batch(client, topic, secret, batch) as known:
+        search.take(known.entries)
+        if not search.is_passed:
+            search_back(client, topic, search, take, first_step=_LAST_ENTRIES, growth=_GROWTH, known=known)
+    return search.is_passed
 
 
 def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Origin) -> BatchSearch:
@@ -212,8 +234,9 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # If the broker has no last id, or the query's own id of an earlier micro-batch, there is one step.
-        self._is_look = not run.is_claimed and (run.last_sequence_id < 0 or run.may_be_own)
+        # If the broker has no last id, or the query's own id of an earlier micro-batch, there is one step. In
+        # a sealed segment a query's first micro-batch goes further back only from entries of the query.
+        self._is_look = not run.is_claimed and (run.is_sealed or run.last_sequence_id < 0 or run.may_be_own)
         self._copied_from: set[str] = set()
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
@@ -223,9 +246,10 @@ class _RunReader:
         found.unread = _WHY.get(verdict)
         found.newest, found.begin = search.newest, search.begin
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
+        found.has_older = search.older > 0
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
         # A run that finds copies marks its own entries with ``is_again``, so later runs look for copies, too.
-        if self._copied_from or search.is_again:
+        if self._copied_from or (search.is_again and not self._run.is_sealed):
             parts += self._copies(found)
         if not parts:
             return
@@ -261,10 +285,11 @@ class _RunReader:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
             # Rows of earlier runs were stored before this process first searched, so they are known.
-            if self._is_look and known.has_looked:
-                return True
-            is_searched = self._search_back(known)
+            is_searched = (self._is_look and known.has_looked) or self._search_back(known)
             known.has_looked |= self._is_look and is_searched
+            if self._is_look and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
+                self._is_look = False
+                is_searched = self._search_back(known)
             return is_searched
 
     def _search_back(self, known: KnownBatch) -> bool:
@@ -279,10 +304,11 @@ class _RunReader:
             self._topic,
             self._search,
             take,
-            first_step=1 if self._run.is_claimed else _LAST_ENTRIES,
+            first_step=1 if self._run.is_claimed and not self._run.is_sealed else _LAST_ENTRIES,
             growth=_GROWTH,
             max_steps=1 if self._is_look else None,
             known=known,
+            is_sealed=self._run.is_sealed,
         )
 
     def _blocks(

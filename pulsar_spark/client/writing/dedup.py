@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
@@ -65,10 +66,10 @@ class RoutedRows(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionRun:
-    """A topic partition in this run of the task.
+    """A topic partition or segment in this run of the task.
 
     Attributes:
-        number: number of the partition within the topic, from 0.
+        number: number of the partition within the topic, from 0, or index of the segment in ``names``.
         name: name of its producer.
         begin: id of the first entry that the task has stored in the micro-batch; None if there is none.
         stored: messages that earlier runs have stored.
@@ -76,6 +77,7 @@ class PartitionRun:
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent a message.
+        has_older: whether the query has written an earlier write or micro-batch there.
     """
 
     number: int
@@ -86,6 +88,7 @@ class PartitionRun:
     unread: int = 0
     last_sequence_id: int = -1
     has_sent: bool = False
+    has_older: bool = False
 
 
 @dataclass(slots=True)
@@ -101,7 +104,10 @@ class TopicRun:
             if they were not read.
         is_encrypted: whether the topic's producers encrypt.
         schema: schema of its producers.
-        partitions: opened partitions.
+        partitions: opened or searched partitions.
+        names: segments by their numbers, which stay; empty for other topics.
+        epoch: epoch of the segments before this run received its first row.
+        since: newest epoch that an earlier micro-batch is known to have seen; -1 if none is known.
     """
 
     stored: StoredRows = field(default_factory=StoredRows)
@@ -112,6 +118,9 @@ class TopicRun:
     is_encrypted: bool = False
     schema: Schema | None = None
     partitions: dict[TopicName, PartitionRun] = field(default_factory=dict)
+    names: list[TopicName] = field(default_factory=list)
+    epoch: int = 0
+    since: int = -1
 
     @property
     def is_replay(self) -> bool:
@@ -126,11 +135,13 @@ class Replay(NamedTuple):
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
         is_again: whether some stored rows were sent when other rows were stored already.
+        segments: searched segments of a scalable topic.
     """
 
     missed: int
     unread: int
     is_again: bool
+    segments: Sequence[TopicName] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -187,6 +198,22 @@ class DedupTask:
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
+    def take_stored(self, topic: TopicName, name: TopicName, partition: PartitionRun) -> None:
+        """Takes the stored rows of a topic partition or segment, which were searched.
+
+        Raises:
+            DuplicatesError: the task is strict, and stored messages cannot be compared.
+        """
+        run, found = self.run_of(topic), partition.stored
+        run.partitions[name] = partition
+        if found.is_late:
+            self.tell_late(name)
+        partition.begin = found.begin
+        partition.has_older |= found.has_older
+        self.may_be_replay |= found.begin is not None
+        run.stored.add(partition.number, found.blocks)
+        self.tell_unread(name, partition)
+
     def must_prove(self, topic: TopicName) -> bool:
         """Whether deduplication of the topic partition is not proven yet."""
         return self.required and topic.base not in self._known
@@ -214,9 +241,10 @@ class DedupTask:
             )
         else:
             partition.unread = partition.claimed
+            limit = "" if partition.unread == IDS_PER_BATCH else f"up to {partition.unread} "
             text = (
-                f"up to {partition.unread} messages that earlier runs of the micro-batch have stored cannot "
-                f"be compared: {stored.unread}"
+                f"{limit}messages that earlier runs of the micro-batch have stored cannot be compared: "
+                f"{stored.unread}"
             )
         if self.strict:
             raise self.duplicates(topic, text, "No row is sent")
@@ -267,7 +295,7 @@ class DedupTask:
         if columns.deliver_at is not None:
             deliver_at = columns.deliver_at.fill_null(-1).to_numpy()[order]
         extras = extras_of(np.full(len(columns), -1 if version is None else version), deliver_at)
-        bounds = np.searchsorted(partitions[order], np.arange(len(run.partitions) + 1)).tolist()
+        bounds = np.searchsorted(partitions[order], np.arange(partitions.max(initial=-1) + 2)).tolist()
         encoded = Rows(encode_batch_messages(columns, order=order), extras)
         is_new = ~run.stored.take(encoded, bounds)
         for each, partition in run.partitions.items():
@@ -346,6 +374,7 @@ class DedupTask:
                 run.stored.missed(),
                 sum(each.unread for each in run.partitions.values()),
                 any(each.stored.is_again for each in run.partitions.values()),
+                list(run.partitions) if run.names else (),
             )
             for topic, run in self.topics.items()
             if run.is_replay or any(each.unread for each in run.partitions.values())

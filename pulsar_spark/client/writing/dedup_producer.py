@@ -18,11 +18,12 @@ from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.errors import OptionError, SendError
+from pulsar_spark.errors import OptionError, SendError, TerminatedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
 from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 from pulsar_spark.wire.columns.unbatched import EncodedSingle
@@ -73,7 +74,7 @@ class DedupProducer(Producer):
         on_receipt: OnReceipt | None = None,
         memory: MemoryBudget | None = None,
     ) -> None:
-        self._dedup = dedup
+        self._dedup, self._name = dedup, topic
         self._run = run = dedup.run_of(topic)
         run.is_encrypted, run.schema = encryptor is not None, options.schema
         self._partition = at = run.partitions.get(partition) or PartitionRun(number, dedup.name)
@@ -127,6 +128,8 @@ class DedupProducer(Producer):
         if not self._awaits_first:
             return
         super().flush()
+        if self.is_sealed:
+            return  # ``settle`` gives the entries that wait
         self._awaits_first = False
         partition = self._partition
         partition.begin = partition.begin or self._begin()
@@ -138,6 +141,13 @@ class DedupProducer(Producer):
         for send, items in held:
             self._sign()
             send(items)
+
+    def settle(self) -> list[Outgoing | Batch]:
+        """See :meth:`Producer.settle`."""
+        waiting = [item for _, items in self._held for item in items]
+        self._held = []
+        open_batch = self.batcher.take()
+        return [*super().settle(), *waiting, *open_batch]
 
     def flush(self) -> None:
         """See :meth:`Producer.flush`."""
@@ -157,6 +167,9 @@ class DedupProducer(Producer):
             return
         self._partition.has_sent = True
         self._sign()
+        if self._awaits_first:  # the segment has ended
+            self._held.append((send, items))
+            return
         if self._partition.begin is not None and not self._dedup.must_prove(self.topic):
             send(items)
             return
@@ -183,18 +196,14 @@ class DedupProducer(Producer):
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
+        partition.has_older = self._may_be_own and not is_claimed
         # A restarted broker takes a name's last id from the last entry under the name, which any program can
         # write. Other tasks may have stored rows of the micro-batch, too.
         if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
-            if found.is_late:
-                dedup.tell_late(self.topic)
-            partition.begin = found.begin
             count = max(last, found.newest) - self._ids.first(dedup.origin.batch) + 1
             partition.claimed = max(min(count, IDS_PER_BATCH), 1)
-            dedup.may_be_replay |= found.begin is not None
-            self._run.stored.add(partition.number, found.blocks)
-            dedup.tell_unread(self.topic, partition)
+            dedup.take_stored(self._name, self.topic, partition)
 
     def _use_spare_names(self, last: int) -> int:
         """Continues under another name if no ids are left; returns the last id of the used name.
@@ -234,7 +243,12 @@ class DedupProducer(Producer):
     def _prove(self) -> None:
         """Proves that the broker deduplicates: it must know the sequence id of the acknowledged entry."""
         sent = self.packer.next_sequence_id - 1
-        last = self.reopen(self._partition.name, sent + 1)
+        try:
+            last = self.reopen(self._partition.name, sent + 1)
+        except TerminatedError:
+            if self.is_sealed:
+                return  # the segment's children prove it
+            raise
         if last > sent:  # another program got the name for a moment
             raise foreign_writes(str(self.topic), self._partition.name)
         if last < sent:

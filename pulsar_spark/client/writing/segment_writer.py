@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMode, ProducerOptions, UserCode
 from pulsar_spark.client.writing.routers import new_router
+from pulsar_spark.client.writing.sealed_runs import follow, number_of, read_sealed
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, SendError, TerminatedError, UnsupportedError
@@ -52,7 +54,6 @@ from pulsar_spark.wire.columns.unbatched import EncodedSingle
 
 _WHY = {
     "delivery=transactional": "transactions with segments are not supported",
-    "delivery=effectively-once": "brokers deduplicate within a segment, so not over its split",
     "initialSequenceId": "the ids of each segment begin at 0",
     "accessMode": "another producer could take a new segment first",
     "messageRouter": "the hash of a row's key chooses its segment",
@@ -61,15 +62,17 @@ _WHY = {
 # Seconds after which a wait for another layout checks whether the writer is being closed.
 _PAUSE = 0.5
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
 class SegmentWriter(TopicWriter):
     """Writes to the active segments of one scalable topic; see :class:`TopicWriter`.
 
-    Rows are stored at least once. A row is stored twice only if its producer sends it again after a lost
-    connection, or with a WARNING if a sealed segment cannot be searched for it. Encrypted rows share a batch
-    only if it has one key, because a batch of several keys would have to show them.
+    A row is stored twice only if its producer sends it again after a lost connection, or with a WARNING if a
+    sealed segment cannot be searched for it. Encrypted rows share a batch only if it has one key, because a
+    batch of several keys would have to show them.
 
     Raises:
         UnsupportedError: the options ask for something that a change of segments would break.
@@ -89,15 +92,15 @@ class SegmentWriter(TopicWriter):
         memory: MemoryBudget | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
-        _check(topic, options, transaction, dedup, code)
+        _check(topic, options, transaction, code)
         if code.encryptor is not None and not options.is_key_based:
             options = replace(options, batching=False)
-        self._active: dict[int, Segment] = {}
+        self._active: dict[int, Segment] = {}  # ordered by their hashes
         self._ended: list[Producer] = []
         self._rerouted_at, self._stored_then = 0.0, -1
         self._watch = SegmentWatch(client, topic, create=True)
         try:
-            super().__init__(client, topic, options, place=place, memory=memory, code=code)
+            super().__init__(client, topic, options, place=place, dedup=dedup, memory=memory, code=code)
         except BaseException:
             self._watch.close()
             raise
@@ -126,22 +129,31 @@ class SegmentWriter(TopicWriter):
     # ---- the layout
 
     def _find_names(self) -> list[TopicName]:
-        self._names: list[TopicName] = []  # of all segments since the writer was opened; indexes stay
+        # Names of all segments since the writer was opened, or of the task's run; indexes stay.
+        self._names = [] if self._dedup is None else self._dedup.run_of(self._topic).names
         self._take(self._watch.layout())
         return self._names
 
     def _take(self, layout: TopicLayout) -> None:
-        self._epoch = layout.epoch
-        numbers = {name: number for number, name in enumerate(self._names)}
-        active = layout.active
-        for each in active:
-            if each.topic not in numbers:
-                numbers[each.topic] = len(self._names)
-                self._names.append(each.topic)
-        self._active = {numbers[each.topic]: each for each in active}
+        self._layout = layout
+        self._active = {number_of(self._names, each.topic): each for each in layout.active}
+        if self._dedup is not None:
+            follow(self._dedup, self._topic, layout.epoch)
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return list(self._active)
+
+    def _open_first(self) -> None:
+        self._with_layout(super()._open_first)
+
+    def _read_sealed(self) -> None:
+        if self._dedup is not None:
+            read_sealed(self._dedup, self._topic, self._layout)
 
     def _new_router(self, place: TaskPlace | None) -> SegmentRouter:
-        router = new_router(SegmentRouter, self._options, self._code, len(self._names), place)
+        count, is_dedup = len(self._active), self._dedup is not None
+        router = new_router(SegmentRouter, self._options, self._code, count, place, has_equal_blocks=is_dedup)
         router.follow(self._active)
         return router
 
@@ -152,6 +164,14 @@ class SegmentWriter(TopicWriter):
     def _keep_up_once(self) -> float:
         self._follow()
         return super()._keep_up_once()
+
+    def _with_layout(self, opens: Callable[[], T]) -> T:
+        """Calls a function that opens producers; again after another layout if a segment is sealed."""
+        while True:
+            try:
+                return opens()
+            except TerminatedError as error:
+                self._follow(refused=error)
 
     def _follow(self, *, refused: TerminatedError | None = None) -> bool:
         """Takes a newer layout, and sends the rows again that sealed segments do not store.
@@ -190,7 +210,7 @@ class SegmentWriter(TopicWriter):
         deadline = Deadline(self._options.send_timeout)
         while True:
             layout = self._watch.layout()
-            is_newer = refused is None or layout.epoch != self._epoch
+            is_newer = refused is None or layout.epoch != self._layout.epoch
             if is_newer and sealed.isdisjoint(each.topic for each in layout.active):
                 return layout
             if deadline.passed:
@@ -236,15 +256,14 @@ class SegmentWriter(TopicWriter):
     def _placed(self, keys: pa.BinaryArray) -> tuple[Partitions, Words]:
         """Returns the segments of rows, whose producers are open, and the raw hashes of their keys."""
         hashes = raw_hashes(keys)
-        while True:
+
+        def place() -> Partitions:
             numbers = self._router.route_hashes(hashes, keys, time.monotonic())
-            try:
-                if not self._active.keys() <= self._producers.keys():
-                    self._open(np.flatnonzero(np.bincount(numbers)).tolist())
-            except TerminatedError as error:
-                self._follow(refused=error)
-            else:
-                return numbers, hashes
+            if not self._active.keys() <= self._producers.keys():
+                self._open(np.flatnonzero(np.bincount(numbers)).tolist())
+            return numbers
+
+        return self._with_layout(place), hashes
 
     def _send_batched(self, rows: RoutedRows) -> None:
         if not any(each.bucket_splits for each in self._active.values()):
@@ -264,19 +283,17 @@ class SegmentWriter(TopicWriter):
                 buckets[of_segment] = np.searchsorted(segment.bucket_splits, hashes[of_segment], "right")
         return order_by_group(partitions, buckets, len(self._names))
 
-    def _new_producer(self, number: int, opening: Deadline | None) -> Producer:
-        name, options = self._names[number], self._options
-        if options.name is not None:
-            options = replace(options, name=f"{options.name}-seg-{name.partition}")
-        return Producer(
-            self._client,
-            name,
-            options,
-            len(self._active),
-            encryptor=self._code.encryptor,
-            on_receipt=self._interceptors.on_receipt(str(name)),
-            memory=self._memory,
-        )
+    def _options_of(self, partition: TopicName) -> ProducerOptions:
+        options = self._options
+        if options.name is None:
+            return options
+        return replace(options, name=f"{options.name}-seg-{partition.partition}")
+
+    def _still_routed(self, rows: RoutedRows) -> RoutedRows:
+        was_held = self._dedup is not None and self._dedup.strict
+        if not was_held or np.isin(np.unique(rows.partitions), self._numbers).all():
+            return rows
+        return self._routed(rows.columns, rows.keys)
 
     # ---- rows of a sealed segment
 
@@ -310,42 +327,15 @@ class SegmentWriter(TopicWriter):
             self._producers[number].send_singles([messages[row] for row in of_segment])
 
 
-def open_topic_writer(
-    client: Client,
-    topic: TopicName,
-    options: ProducerOptions,
-    *,
-    place: TaskPlace | None = None,
-    transaction: Transaction | None = None,
-    dedup: DedupTask | None = None,
-    memory: MemoryBudget | None = None,
-    code: UserCode = NO_USER_CODE,
-) -> TopicWriter:
-    """Opens the writer of a topic of any kind; arguments and errors as for its class."""
-    kind = SegmentWriter if topic.is_scalable else TopicWriter
-    return kind(
-        client,
-        topic,
-        options,
-        place=place,
-        transaction=transaction,
-        dedup=dedup,
-        memory=memory,
-        code=code,
-    )
-
-
 def _check(
     topic: TopicName,
     options: ProducerOptions,
     transaction: Transaction | None,
-    dedup: DedupTask | None,
     code: UserCode,
 ) -> None:
-    """Refuses options that need one place for all messages of a key, and warns once of the guarantee."""
+    """Refuses options that need one place for all messages of a key."""
     refused = {
         "delivery=transactional": transaction is not None,
-        "delivery=effectively-once": dedup is not None and dedup.required,
         "initialSequenceId": options.initial_sequence_id is not None,
         "accessMode": options.access_mode is not AccessMode.SHARED,
         "messageRouter": code.router is not None,
@@ -357,8 +347,3 @@ def _check(
                 topic=str(topic),
                 advice="Leave it out, or write to a topic persistent://...",
             )
-    if dedup is not None:
-        dedup.warning = dedup.warning or (
-            f"{topic}: rows are written at least once, because the topic is scalable. Set "
-            "delivery=at-least-once to accept duplicates"
-        )

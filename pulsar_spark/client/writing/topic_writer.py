@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -35,14 +34,16 @@ from pulsar_spark.protocol.writing.batcher import (
     KeyedRows,
     KeyWindow,
     begin_keys,
+    by_partition,
     in_order,
     keyed_rows,
     order_by_key,
+    parts_of,
     split_runs,
-    stable_order,
+    unless_all,
 )
 from pulsar_spark.protocol.writing.pending import MemoryBudget
-from pulsar_spark.protocol.writing.routing import Partitions, Router, TaskPlace, Words
+from pulsar_spark.protocol.writing.routing import Router, TaskPlace, Words
 from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import (
@@ -109,6 +110,7 @@ class TopicWriter(Closing):
         code: UserCode = NO_USER_CODE,
     ) -> None:
         if dedup is not None:
+            dedup.check_name(topic)
             place, look_again = dedup.place, None
         self._dedup = dedup
         self._client = client
@@ -121,22 +123,19 @@ class TopicWriter(Closing):
         self._is_key_based = options.batching and options.is_key_based
         self._window = KeyWindow(_WINDOW)
         self._producers: dict[int, Producer] = {}  # by number of the partition
-        if dedup is not None:
-            dedup.check_name(topic)
         self._names = self._find_names()
-        self._memory.share(self, len(self._names))
-        has_shared_name = transaction is None and (dedup is not None or options.name is not None)
-        try:
-            self._open([0] if has_shared_name else [])
-        except BaseException:
-            _close(self._producers.values())
-            raise
+        self._memory.share(self, len(self._numbers))
         self._router = self._new_router(place)
         self._look_again = look_again
         self._looked_at = time.monotonic()
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._closing: Deadline | None = None
+        try:
+            self._open_first()
+        except BaseException:
+            _close(self._producers.values())
+            raise
         self._keeper = threading.Thread(target=self._keep_up, name=f"pulsar writer {topic}", daemon=True)
         self._keeper.start()
 
@@ -232,6 +231,14 @@ class TopicWriter(Closing):
         for producer in producers:
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
 
+    @property
+    def _numbers(self) -> Sequence[int]:  # of the partitions that get rows, in the order of opening
+        return range(len(self._names))
+
+    def _open_first(self) -> None:
+        has_shared_name = self._dedup is not None or self._options.name is not None
+        self._open(self._numbers[:1] if has_shared_name and self._transaction is None else [])
+
     def _open(self, numbers: Sequence[int]) -> None:
         """Opens the missing producers of partitions; of all partitions, if each must be claimed or searched.
 
@@ -241,7 +248,7 @@ class TopicWriter(Closing):
         """
         dedup, claims_all = self._dedup, self._options.access_mode is not AccessMode.SHARED
         if claims_all or (dedup is not None and dedup.opens_all(self._topic)):
-            numbers = range(len(self._names))
+            numbers = self._numbers
         missing = [number for number in numbers if number not in self._producers]
         if not missing:
             return
@@ -261,7 +268,11 @@ class TopicWriter(Closing):
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
         for some in (opened[:1], opened[1:]):  # the first producer may find that this is a replay
             raise_error_of(run_all([each.read_stored for each in some]))
+        self._read_sealed()
         self._open([])  # the remaining partitions, if a producer has found a replay
+
+    def _read_sealed(self) -> None:
+        """Begins to read stored rows where no producer can be opened."""
 
     def _open_missing(self, numbers: Sequence[int], opening: Deadline | None = None) -> None:
         """Opens producers: the writer's first producer alone, then all others in parallel."""
@@ -270,13 +281,12 @@ class TopicWriter(Closing):
         first = [] if self._producers else numbers[:1]
         for some in (first, numbers[len(first) :]):
             answers = run_all([partial(self._new_producer, number, opening) for number in some])
-            for number, answer in zip(some, answers, strict=True):
-                if isinstance(answer, Producer):
-                    self._producers[number] = answer
+            opened = zip(some, answers, strict=True)
+            self._producers |= {number: each for number, each in opened if isinstance(each, Producer)}
             raise_error_of(answers)
 
     def _new_producer(self, number: int, opening: Deadline | None) -> Producer:
-        name, partitions = self._names[number], len(self._names)
+        name, partitions = self._names[number], len(self._numbers)
         on_receipt, encryptor = self._interceptors.on_receipt(str(name)), self._code.encryptor
         if self._dedup is not None and opening is not None:
             return DedupProducer(
@@ -294,13 +304,16 @@ class TopicWriter(Closing):
         return Producer(
             self._client,
             name,
-            self._options,
+            self._options_of(name),
             partitions,
             transaction=None if self._transaction is None else self._transaction.id,
             encryptor=encryptor,
             on_receipt=on_receipt,
             memory=self._memory,
         )
+
+    def _options_of(self, partition: TopicName) -> ProducerOptions:
+        return self._options
 
     def _look_for_partitions(self) -> None:
         """Finds partitions that were added; requests them on the caller's thread, without the lock."""
@@ -348,9 +361,10 @@ class TopicWriter(Closing):
         keys = encode_keys(columns.key, as_bytes=self._options.sends_key_bytes)
         parts = [self._routed(columns, keys)]
         if self._dedup is not None:
-            parts = self._dedup.to_send(self._topic, parts[0], self._producers[0].schema_version)
+            version = next((each.schema_version for each in self._producers.values()), None)
+            parts = self._dedup.to_send(self._topic, parts[0], version)
         must_cut = columns.sequence_id is not None or columns.deliver_at is not None
-        for rows in parts:
+        for rows in map(self._still_routed, parts):
             if not len(rows.columns):
                 continue
             if self._is_key_based and not must_cut:
@@ -369,6 +383,10 @@ class TopicWriter(Closing):
             self._open(np.flatnonzero(np.bincount(partitions)).tolist())
         return RoutedRows(columns, keys, partitions)
 
+    def _still_routed(self, rows: RoutedRows) -> RoutedRows:
+        """Returns rows with partitions that are open, although the rows may have been held back."""
+        return rows
+
     def _hold(self, rows: RoutedRows) -> None:
         """Holds rows until a window is full, then sends the rows of each key in separate batches."""
         encoded = encode_batch_messages(rows.columns, rows.keys)
@@ -376,8 +394,7 @@ class TopicWriter(Closing):
             self._send_window(window)
 
     def _send_held(self) -> None:
-        rows = self._window.take()
-        if rows is not None:
+        if (rows := self._window.take()) is not None:
             self._send_window(rows)
 
     def _send_window(self, rows: KeyedRows) -> None:
@@ -385,7 +402,7 @@ class TopicWriter(Closing):
         self._send_encoded(in_order(rows.messages, groups.order), groups.bounds, groups.starts)
 
     def _send_batched(self, rows: RoutedRows) -> None:
-        order, bounds = self._by_partition(rows.partitions)
+        order, bounds = by_partition(rows.partitions, len(self._names))
         encoded = encode_batch_messages(
             rows.columns, rows.keys, order=order if len(self._names) > 1 else None
         )
@@ -400,7 +417,7 @@ class TopicWriter(Closing):
         hashes: Words | None = None,
     ) -> None:
         """Puts rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        body, offsets, parts = encoded.buffer, encoded.offsets, _parts(bounds)
+        body, offsets, parts = encoded.buffer, encoded.offsets, parts_of(bounds)
         for number, first, last in parts:
             self._producers[number].packer.check_messages(body, offsets[first : last + 1])
         for number, first, last in parts:
@@ -409,17 +426,10 @@ class TopicWriter(Closing):
             self._producers[number].send_rows(body, own, groups=group, hashes=some)
         self._changed.notify_all()
 
-    def _by_partition(self, partitions: Partitions) -> tuple[Ints, Ints]:
-        """Returns the order that groups rows by partition, and the start of each partition's rows."""
-        if len(self._names) == 1:
-            return np.arange(len(partitions)), np.array([0, len(partitions)])
-        order = stable_order(partitions)
-        return order, np.searchsorted(partitions[order], np.arange(len(self._names) + 1))
-
     def _send_cut(self, rows: RoutedRows) -> None:
         """Sends rows that cannot all share batches: unbatched, with own ids, or with a delivery time."""
         columns, keys = rows.columns, rows.keys
-        order, bounds = self._by_partition(rows.partitions)
+        order, bounds = by_partition(rows.partitions, len(self._names))
         # A segment's entry has messages of one bucket.
         alone = np.full(len(columns), not self._options.batching or rows.hashes is not None)
         begins = np.zeros(len(columns), np.bool_)
@@ -431,17 +441,17 @@ class TopicWriter(Closing):
             columns = replace(columns, sequence_id=pa.array(ids[np.argsort(order)]))
         if self._is_key_based:
             begins |= begin_keys(columns, order, bounds)
-        singles = encode_singles(columns, keys, order=_unless_all(order[alone], len(columns)))
+        singles = encode_singles(columns, keys, order=unless_all(order[alone], len(columns)))
         if ids is not None:
             singles = singles.with_ids(ids[alone])
-        batched = encode_batch_messages(columns, keys, order=_unless_all(order[~alone], len(columns)))
+        batched = encode_batch_messages(columns, keys, order=unless_all(order[~alone], len(columns)))
         # Index of each row among the single rows, or among the batched rows.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
-        for number, first, last in _parts(bounds):
+        for number, first, last in parts_of(bounds):
             packer = self._producers[number].packer
             packer.check_singles(singles[single_at[first] : single_at[last]])
             packer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
-        for number, first, last in _parts(bounds):
+        for number, first, last in parts_of(bounds):
             producer = self._producers[number]
             for run in split_runs(begins, alone, first, last):
                 if run.begins:
@@ -457,7 +467,7 @@ class TopicWriter(Closing):
     def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
         parts = [
             self._producers[number].packer.own_ids.take(given[first:last])
-            for number, first, last in _parts(bounds)
+            for number, first, last in parts_of(bounds)
         ]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
@@ -472,8 +482,7 @@ class TopicWriter(Closing):
 
     def _keep_up_once(self) -> float:
         """Sends batches that are due and reopens lost producers; returns the seconds until the next turn."""
-        now = time.monotonic()
-        wait = _MENDING_INTERVAL
+        now, wait = time.monotonic(), _MENDING_INTERVAL
         for producer in self._producers.values():
             producer.mend()
             due = producer.batcher.due_at
@@ -489,14 +498,3 @@ def _close(producers: Collection[Producer]) -> None:
         producer.begin_close()
     for producer in producers:
         producer.close()
-
-
-def _parts(bounds: Ints) -> list[tuple[int, int, int]]:
-    """Returns the number, first row and end of each partition that has rows."""
-    places = enumerate(pairwise(bounds.tolist()))
-    return [(number, first, last) for number, (first, last) in places if first < last]
-
-
-def _unless_all(rows: Ints, count: int) -> Ints | None:
-    """Returns indexes of rows; None if they are all ``count`` rows in their order."""
-    return None if np.array_equal(rows, np.arange(count)) else rows

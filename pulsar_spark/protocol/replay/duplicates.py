@@ -19,11 +19,8 @@ from collections import Counter
 from collections.abc import Collection
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.replay.run_search import OwnEntry
+from pulsar_spark.protocol.replay.run_search import COPIES, OwnEntry
 from pulsar_spark.wire.entry.origin import Origin
-
-# Entries of earlier micro-batches after which the search for the micro-batch ends.
-_COPIES = 10
 
 
 def possible_duplicates(stored: Counter[int], run: int, sent: int, found: int) -> int:
@@ -71,7 +68,7 @@ class BatchSearch:
         Another program may have copied an older entry to the end of the topic partition. So if no entry of
         the micro-batch was found, some more entries are read.
         """
-        return self._oldest < self.begin if self.begin is not None else self._older > _COPIES
+        return self._oldest < self.begin if self.begin is not None else self._older > COPIES
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
         """Adds entries of the query, each once; returns whether any belongs to the micro-batch."""

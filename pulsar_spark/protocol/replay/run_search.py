@@ -17,6 +17,9 @@ if it is the only entry:
                                                   have used the producer's name, or copied the entry
     ============================================  ==========================================================
 
+Brokers do not name the last sequence id in a sealed segment. There the search ends at a named begin, or at
+some entries of earlier writes or micro-batches.
+
 The verdict at the end of the search:
 
     ==========================================  ============================================================
@@ -26,6 +29,7 @@ The verdict at the end of the search:
     none, and the last sequence id under the    NOTHING
     name is missing, or of an earlier
     micro-batch
+    none, in a sealed segment                   NOTHING, or MISSING if the search was not complete
     none, and it cannot be a replay             NOTHING: an earlier write, or another program, has used the
                                                 sequence ids
     none, and an entry of the query from an     NOTHING: brokers delete old entries first, so no entry of
@@ -51,6 +55,10 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
+# Entries of earlier writes or micro-batches after which a search ends that has no better proof, because
+# another program may have copied an older entry to the end of the topic partition.
+COPIES = 10
+
 
 class RunVerdict(Enum):
     """Result of a search; see the module's second table."""
@@ -72,6 +80,8 @@ class RunToFind(NamedTuple):
         is_claimed: whether the last id belongs to the micro-batch, or a later one.
         may_be_replay: whether an earlier run may have written rows.
         may_be_own: whether the query can have used the last id; see ``TaskIds``.
+        is_sealed: whether it is a sealed segment, where the last id is unknown and ``is_claimed`` says
+            whether the query may have written.
     """
 
     origin: Origin
@@ -81,6 +91,7 @@ class RunToFind(NamedTuple):
     is_claimed: bool = True
     may_be_replay: bool = True
     may_be_own: bool = True
+    is_sealed: bool = False
 
 
 class OwnEntry(NamedTuple):
@@ -122,6 +133,26 @@ class Unseen(NamedTuple):
     task: int
 
 
+class OlderSearch:
+    """The search for an entry that the query has stored before a micro-batch, backwards from the end.
+
+    Attributes:
+        is_passed: whether an entry was found.
+    """
+
+    is_newest_known = True
+    is_newest_expected = is_passed = False
+    jump = unseen = None
+
+    def __init__(self, batch: Origin) -> None:
+        self._batch = batch
+
+    def take(self, entries: Collection[OwnEntry]) -> bool:
+        """Takes entries of the query; returns False, because no entry restarts the timeout."""
+        self.is_passed |= any(entry.origin.when < self._batch.when for entry in entries)
+        return False
+
+
 class RunSearch:
     """The search for the entries of one task and micro-batch in a topic partition.
 
@@ -133,6 +164,7 @@ class RunSearch:
         is_replay: whether an earlier run or attempt has stored entries of the micro-batch.
         is_again: whether such an entry was sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
+        older: number of found entries of earlier writes or micro-batches.
     """
 
     def __init__(self, run: RunToFind) -> None:
@@ -151,7 +183,7 @@ class RunSearch:
         self._newest_of_task = -1  # highest id, also of other writes
         self._oldest = MessageId.LATEST  # the task's first found entry
         self.newest = -1
-        self._has_older = False
+        self.older = 0
         self.begin: MessageId | None = None
 
     def is_own(self, origin: Origin | None) -> bool:
@@ -168,7 +200,7 @@ class RunSearch:
                 self._newest_of_task = max(self._newest_of_task, entry.last_sequence_id)
             self.is_late |= origin.batch > run.batch
             if origin.when != run.when:
-                self._has_older |= origin.when < run.when
+                self.older += origin.when < run.when
                 continue
             self.lowest = min(self.lowest, origin.begin or entry.id)
             # An entry shows a replay if it is of another run, of another attempt of this task, or of a task
@@ -206,7 +238,9 @@ class RunSearch:
     @property
     def is_begin_known(self) -> bool:
         """Whether the micro-batch's begin is known, or the micro-batch has not begun."""
-        if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
+        if self._wanted.is_sealed:
+            return self._is_begin_certain or self.older > COPIES
+        if self.older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         return self._is_begin_certain or (self._has_last and not self._has_chunks)
 
@@ -219,7 +253,7 @@ class RunSearch:
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
         is_near = self.begin is not None  # then all entries before it are read
-        return self.lowest if is_wanted and not (self._has_older or is_near) else None
+        return self.lowest if is_wanted and not (self.older or is_near) else None
 
     @property
     def unseen(self) -> Unseen | None:
@@ -239,7 +273,7 @@ class RunSearch:
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
         run, last = self._run, self._wanted.last_sequence_id
-        is_of_write_before = bool(run.write) and self._has_older and self.begin is None
+        is_of_write_before = bool(run.write and self.older) and self.begin is None
         # Without this rule one entry of another program could delay all micro-batches.
         is_of_later_batch = last >= first_sequence_id(run.batch + 1)
         if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
@@ -252,7 +286,7 @@ class RunSearch:
 
         The broker has not deleted the entry if it has older entries.
         """
-        has_others = self._has_older or self.begin is not None
+        has_others = self.older > 0 or self.begin is not None
         is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own
         return has_others and is_of_query and not self.is_newest_known
 
@@ -261,13 +295,17 @@ class RunSearch:
 
         ``is_hidden``: whether some entries may be invisible.
         """
-        is_hidden = is_hidden and not self.is_newest_known
+        wanted = self._wanted
+        is_hidden = is_hidden and (wanted.is_sealed or not self.is_newest_known)
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
+        if wanted.is_sealed:
+            has_begun = wanted.is_claimed or self.lowest < MessageId.LATEST
+            return RunVerdict.MISSING if is_hidden and has_begun else RunVerdict.NOTHING
         if not self._wanted.is_claimed:
             return RunVerdict.NOTHING
         if not self._wanted.may_be_replay:
             return RunVerdict.HIDDEN if is_hidden and not self._run.write else RunVerdict.NOTHING
-        if self._wanted.may_be_own and not self._has_older:
+        if self._wanted.may_be_own and not self.older:
             return RunVerdict.MISSING
         return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

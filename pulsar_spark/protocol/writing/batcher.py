@@ -372,6 +372,25 @@ def in_order(messages: pa.LargeBinaryArray, order: Ints) -> EncodedMessages:
     return EncodedMessages(memoryview(taken.buffers()[2]).cast("B"), _offsets(taken))
 
 
+def parts_of(bounds: Ints) -> list[tuple[int, int, int]]:
+    """Returns the number, first row and end of each part that has rows, by the bounds of all parts."""
+    places = enumerate(pairwise(bounds.tolist()))
+    return [(number, first, last) for number, (first, last) in places if first < last]
+
+
+def by_partition(partitions: Partitions, count: int) -> tuple[Ints, Ints]:
+    """Returns the order that groups rows by partition, and the start of each partition's rows."""
+    if count == 1:
+        return np.arange(len(partitions)), np.array([0, len(partitions)])
+    order = stable_order(partitions)
+    return order, np.searchsorted(partitions[order], np.arange(count + 1))
+
+
+def unless_all(rows: Ints, count: int) -> Ints | None:
+    """Returns indexes of rows; None if they are all ``count`` rows in their order."""
+    return None if np.array_equal(rows, np.arange(count)) else rows
+
+
 def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
     """Returns the stable order that sorts rows by group, int64[n]; groups are integers from 0 on."""
     # The smallest type, because numpy sorts 16 bits ten times as fast as 64.

@@ -58,7 +58,8 @@ def find_duplicates(
         new = sum(sent.values())
         if origin is None or not (new or any(each.missed or each.is_again for each in replays[topic])):
             continue
-        stored, error = _stored(client, topic, secret, origin)
+        segments = {segment for each in replays[topic] for segment in each.segments}
+        stored, error = _stored(client, topic, sorted(segments), secret, origin)
         if error is not None:
             if strict:
                 raise error
@@ -83,11 +84,14 @@ def find_duplicates(
 
 
 def _stored(
-    client: Client, topic: TopicName, secret: bytes, origin: Origin
+    client: Client, topic: TopicName, segments: Sequence[TopicName], secret: bytes, origin: Origin
 ) -> tuple[dict[TopicName, Counter[int]], PulsarError | None]:
-    """Returns a micro-batch's stored messages by partition and run; and the error if some may be missing."""
+    """Returns a micro-batch's stored messages by partition and run; and the error if some may be missing.
+
+    ``segments``: segments of a scalable topic that may have such messages.
+    """
     try:
-        names = client.partitions(topic)
+        names = segments or client.partitions(topic)
     except PulsarError as error:
         return {}, error
     found = run_all([partial(find_stored_batch, client, name, secret, origin) for name in names])

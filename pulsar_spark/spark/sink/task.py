@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,13 +16,14 @@ from pulsar_spark.client import (
     IN_PARALLEL,
     Client,
     ProducerOptions,
+    SegmentWriter,
     SentTotals,
     TaskPlace,
+    TopicWriter,
     Transaction,
     UserCode,
     VersionedSchema,
     now,
-    open_topic_writer,
     retry_count,
     shared_client,
     task_memory,
@@ -97,15 +97,21 @@ def _send(
     producer, code = _producer_options(options, transaction), _user_code(options)
     chosen = topic_encoders(client, options, shape, schemas)
     began = now()
-    open_writer = partial(
-        open_topic_writer,
-        client,
-        transaction=transaction,
-        dedup=dedup,
-        place=None if micro is None else TaskPlace(micro.number, micro.task),
-        code=code,
-        memory=task_memory(producer),
-    )
+    memory = task_memory(producer)
+
+    def open_writer(topic: TopicName, options: ProducerOptions) -> TopicWriter:
+        kind = SegmentWriter if topic.is_scalable else TopicWriter
+        return kind(
+            client,
+            topic,
+            options,
+            transaction=transaction,
+            dedup=dedup,
+            place=None if micro is None else TaskPlace(micro.number, micro.task),
+            code=code,
+            memory=memory,
+        )
+
     schema_of = None if chosen is None else chosen.schema
     in_parallel = 1 if code.router is not None or code.interceptors else IN_PARALLEL
     with TopicWriters(

@@ -2,12 +2,13 @@
 
 import logging
 from itertools import repeat
+from types import SimpleNamespace
 
 import pytest
 
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.client.reading.backward_search import find_stored, search_back
-from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.replay import run_search
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
@@ -15,9 +16,11 @@ from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.origin import Origin
 from pulsar_spark.wire.wire_values import from_wire_id
 from tests.client.clients import TOPIC, hurry
-from tests.fake_broker import pass_on, silence
+from tests.fake_broker import knows_no_last_message, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, section_of, split_section
+
+SEGMENT = TopicName("topic", "public", "default", "topic").segment(0, 0xFFFF, 0)
 
 
 def stored(name: str, sequence_id: int, messages: int = 0) -> bytes:
@@ -67,16 +70,17 @@ class Wanted:
         return [one for call in self.calls for one in call]
 
 
-def search(client, wanted, *, first_step=4, growth=2.0, max_steps=None, known=None):
+def search(client, wanted, topic=TOPIC, *, first_step=4, growth=2.0, max_steps=None, known=None, **given):
     return search_back(
         client,
-        TOPIC,
+        topic,
         wanted,
         wanted.take,
         first_step=first_step,
         growth=growth,
         max_steps=max_steps,
         known=known,
+        **given,
     )
 
 
@@ -105,6 +109,47 @@ def test_entries_are_found_however_far_back_they_are(client, ids, place, first_s
     assert all(call == sorted(call) for call in wanted.calls)
     needed = len(ids) - place
     assert needed <= len(wanted.seen) <= max(first_step, needed * growth + 50)
+
+
+@pytest.fixture
+def segment_ids(broker):
+    """Six entries of a segment whose broker knows no last message."""
+    topic = broker.create(SEGMENT)
+    ids = broker.publish(SEGMENT, *(stored("me", number) for number in range(3)))
+    topic.roll()
+    ids += broker.publish(SEGMENT, *(stored("me", number) for number in range(3, 6)))
+    broker.script(Type.GET_LAST_MESSAGE_ID, repeat(knows_no_last_message))
+    return ids
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_an_old_last_message_of_a_segment_hides_no_entry(client, segment_ids, is_sealed):
+    wanted = Wanted(*segment_ids)
+    assert search(client, wanted, SEGMENT, is_sealed=is_sealed)
+    assert sorted(wanted.seen) == segment_ids
+
+
+def test_an_entry_that_a_segment_gets_later_is_awaited(broker, client, segment_ids, monkeypatch):
+    later = []
+    slept = SimpleNamespace(sleep=lambda _: later or later.extend(broker.publish(SEGMENT, stored("me", 6))))
+    monkeypatch.setattr(backward_search, "time", slept)
+    last = segment_ids[-1]
+    wanted = Wanted(MessageId(last.ledger, last.entry + 1))
+    assert search(client, wanted, SEGMENT)
+    assert later[0] in wanted.seen
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_entries_of_an_open_transaction_hide_others_of_a_segment(
+    broker, client, segment_ids, monkeypatch, is_sealed
+):
+    hurry(client, 1.5)
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.2)
+    with broker.changed:
+        hidden = broker.topics[str(SEGMENT)].append(stored("me", 6), TxnId(0, 1)).id
+    wanted = Wanted(hidden)
+    assert not search(client, wanted, SEGMENT, is_sealed=is_sealed)
+    assert is_sealed or sorted(wanted.seen) == segment_ids
 
 
 def test_little_is_read_in_vain_with_little_growth(client, ids):

@@ -2,150 +2,33 @@
 
 import random
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 
 import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import (
     AccessMode,
-    DedupTask,
-    Origin,
-    SegmentWriter,
     TaskPlace,
     UserCode,
 )
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError, SendError, UnsupportedError
-from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.routing import raw_hashes
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entry.codecs import decompress
-from tests.client.clients import client_of, columns, producing
+from tests.client.clients import client_of, columns
+from tests.client.writing.segments import Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.topic_writers import LATE
-from tests.fake_broker import FakeBroker, pass_on, refuses, silence, without_answer
+from tests.fake_broker import FakeBroker, knows_no_last_message, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
-from tests.fake_topics import NO_MESSAGE, section_of, split_section, values_of
-from tests.protocol.test_segments import segment
+from tests.fake_topics import section_of
 from tests.writes import send_all
-
-TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
-KEYS = [b"key-%d" % number for number in range(9)]
-
-
-class Segments:
-    """The segments of the topic on a fake broker."""
-
-    def __init__(self, broker, count=1, *, has_buckets=False):
-        self._broker, self._has_buckets = broker, has_buckets
-        width = 0x10000 // count
-        self.all, self._epoch = [], 0
-        for number in range(count):
-            self._add(number * width, (number + 1) * width - 1 if number < count - 1 else 0xFFFF)
-        self.publish()
-
-    def _add(self, first, last):
-        added = segment(len(self.all), first, last)
-        if self._has_buckets:
-            added.entry_bucket_splits.extend([0x4000, 0x9000])
-        self.all.append(added)
-
-    @property
-    def active(self):
-        return sorted(
-            (each for each in self.all if each.state == pb.ACTIVE), key=lambda each: each.hash_start
-        )
-
-    def name(self, each):
-        return TOPIC.segment(each.hash_start, each.hash_end, each.segment_id)
-
-    def topic(self, each):
-        return self._broker.topics[str(self.name(each))]
-
-    def seal(self, *sealed):
-        """Terminates segments; the layout does not say so yet."""
-        for each in sealed:
-            each.state = pb.SEALED
-            self._broker.terminate(self.topic(each))
-
-    def split(self, each):
-        self.seal(each)
-        middle = (each.hash_start + each.hash_end) // 2
-        self._add(each.hash_start, middle)
-        self._add(middle + 1, each.hash_end)
-
-    def merge(self, left, right):
-        self.seal(left, right)
-        self._add(left.hash_start, right.hash_end)
-
-    def rebucket(self, each):
-        self.seal(each)
-        self._add(each.hash_start, each.hash_end)
-
-    def change(self, draw):
-        """Changes a segment or two, but not the layout."""
-        active = self.active
-        at = draw.randrange(len(active))
-        if at + 1 < len(active) and draw.random() < 0.5:
-            self.merge(*active[at : at + 2])
-        elif draw.random() < 0.2:
-            self.rebucket(active[at])
-        else:
-            self.split(active[at])
-
-    def publish(self):
-        self._epoch += 1
-        self._broker.lay_out(str(TOPIC), pb.ScalableTopicDAG(epoch=self._epoch, segments=self.all))
-
-    def values(self):
-        """Stored values by segment, the oldest first."""
-        return [
-            [value for entry in self.topic(each).entries for value in values_in(entry)] for each in self.all
-        ]
-
-    def entries(self):
-        return [entry for each in self.all for entry in self.topic(each).entries]
-
-
-def values_in(entry):
-    """The values of an entry, which may be compressed."""
-    metadata, payload = split_section(entry.section)
-    if metadata.compression != pb.NONE:
-        payload = bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, 1 << 20))
-    return values_of(metadata, payload)
 
 
 @pytest.fixture
 def broker():
     with FakeBroker(has_segments=True) as broker:
         yield broker
-
-
-def open_segments(client, *, delay=LATE, place=None, dedup=None, code=None, **options):
-    given = {} if code is None else {"code": code}
-    options |= {"batching_max_publish_delay": delay}
-    return SegmentWriter(client, TOPIC, producing(**options), place=place, dedup=dedup, **given)
-
-
-def keyed(first, count, keys=KEYS):
-    """Rows with values `key:number`, whose numbers ascend by key."""
-    rows = [(keys[at % len(keys)], at // len(keys)) for at in range(first, first + count)]
-    return columns([b"%s:%d" % row for row in rows], key=pa.array([key for key, _ in rows], pa.binary()))
-
-
-def assert_once_in_order(segments, count):
-    """Each row is in a segment of its key's hash, once, after all earlier rows of its key."""
-    by_key = defaultdict(list)
-    for each, values in zip(segments.all, segments.values(), strict=True):
-        for value in values:
-            key, _, number = value.partition(b":")
-            if number:
-                hashed = int(raw_hashes(pa.array([key], pa.binary()))[0]) >> 16
-                assert each.hash_start <= hashed <= each.hash_end
-                by_key[key].append(int(number))
-    for key, numbers in by_key.items():
-        assert numbers == list(range(len(numbers))), key
-    assert sum(map(len, by_key.values())) == count
 
 
 def test_rows_go_to_the_segments_of_their_keys(broker, client):
@@ -236,19 +119,10 @@ def test_a_segment_that_cannot_be_searched_may_have_rows_that_are_stored_again(b
 
 
 def test_an_old_last_message_of_a_sealed_segment_hides_no_entry(broker, client, caplog):
-    """As brokers with transactions report it, if they were asked before the first message."""
-
-    def stale(connection, frame):
-        consumer = connection.consumers[frame.command.getLastMessageId.consumer_id]
-        request_id = frame.command.getLastMessageId.request_id
-        mark = consumer.cursor.mark
-        answer = {"last_message_id": NO_MESSAGE, "consumer_mark_delete_position": mark}
-        connection.send(Type.GET_LAST_MESSAGE_ID_RESPONSE, request_id=request_id, **answer)
-
     segments = Segments(broker)
     with open_segments(client, batching_max_messages=10) as writer:
         broker.script(Type.SEND, [without_answer, silence])
-        broker.script(Type.GET_LAST_MESSAGE_ID, [stale] * 9)
+        broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_last_message] * 9)
         writer.send(keyed(0, 20))
         broker.wait_for_command(Type.SEND, 2)
         segments.split(segments.active[0])
@@ -336,19 +210,6 @@ def test_options_that_a_change_of_segments_would_break_are_refused(broker, clien
     with pytest.raises(UnsupportedError, match="cannot be used with a scalable topic"):
         open_segments(client, **given)
     assert broker.seen(Type.SCALABLE_TOPIC_LOOKUP) == []
-
-
-@pytest.mark.parametrize("required", [True, False])
-def test_deduplication_is_refused_or_told_of(broker, client, required):
-    Segments(broker)
-    task = DedupTask(client, "query-1", Origin(0, 0, 0), b"secret", required=required)
-    if required:
-        with pytest.raises(UnsupportedError, match="effectively-once"):
-            open_segments(client, dedup=task)
-    else:
-        with open_segments(client, dedup=task) as writer:
-            send_all(writer, keyed(0, 10))
-        assert "at least once" in task.warning
 
 
 def play(seed):

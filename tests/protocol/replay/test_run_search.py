@@ -7,7 +7,14 @@ import itertools
 import pytest
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind, RunVerdict, Unseen
+from pulsar_spark.protocol.replay.run_search import (
+    OlderSearch,
+    OwnEntry,
+    RunSearch,
+    RunToFind,
+    RunVerdict,
+    Unseen,
+)
 from pulsar_spark.wire.entry.origin import Origin
 
 RUN = Origin(7, 3, 0)
@@ -35,8 +42,9 @@ def search(
     is_claimed: bool = True,
     may_be_replay: bool = True,
     may_be_own: bool = True,
+    is_sealed: bool = False,
 ) -> RunSearch:
-    found = RunSearch(RunToFind(RUN, b"", NAME, last, is_claimed, may_be_replay, may_be_own))
+    found = RunSearch(RunToFind(RUN, b"", NAME, last, is_claimed, may_be_replay, may_be_own, is_sealed))
     for each in entries:
         found.take([each])
     return found
@@ -69,6 +77,58 @@ def test_where_the_micro_batch_began(entries, begin, is_known):
     found = search(*entries)
     assert found.begin == begin
     assert found.is_begin_known is is_known
+
+
+NO_LAST = 1 << 63
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_known"),
+    [
+        ([], False),
+        ([entry(20)], True),
+        ([FIRST], False),  # somebody else may have copied the entry
+        ([BEFORE] * 10, False),  # somebody else may have copied older entries
+        ([BEFORE] * 11, True),
+        ([FIRST, *[BEFORE] * 11], True),
+    ],
+)
+def test_in_a_sealed_segment_the_search_ends_at_a_named_begin_or_at_older_entries(entries, is_known):
+    found = search(*entries, last=NO_LAST, may_be_own=False, is_sealed=True)
+    assert (found.is_begin_known, found.is_passed) == (is_known, is_known)
+    assert found.older == entries.count(BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_claimed", "complete", "cut_short"),
+    [
+        ([entry(20)], False, RunVerdict.FOUND, RunVerdict.HIDDEN),
+        ([], True, RunVerdict.NOTHING, RunVerdict.MISSING),
+        ([], False, RunVerdict.NOTHING, RunVerdict.NOTHING),  # the query may have written nothing yet
+        ([entry(20, run=Origin(7, 4, 0))], False, RunVerdict.NOTHING, RunVerdict.MISSING),
+        ([BEFORE], True, RunVerdict.NOTHING, RunVerdict.MISSING),
+    ],
+)
+def test_the_verdict_on_a_sealed_segment(entries, is_claimed, complete, cut_short):
+    found = search(*entries, last=NO_LAST, is_claimed=is_claimed, may_be_own=False, is_sealed=True)
+    assert found.verdict(is_hidden=False) is complete
+    assert found.verdict(is_hidden=True) is cut_short
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_found"),
+    [
+        ([], False),
+        ([entry(20), entry(21, run=Origin(8, 3, 0))], False),
+        ([entry(20), BEFORE], True),
+        ([BEFORE, entry(20)], True),
+    ],
+)
+def test_an_entry_from_before_the_micro_batch_is_found(entries, is_found):
+    found = OlderSearch(RUN)
+    for each in entries:
+        assert not found.take([each])
+    assert found.is_passed is is_found
 
 
 @pytest.mark.parametrize("other", [Origin(8, 3, 0), Origin(7, 4, 0), Origin(7, 3, 1), Origin(6, 3, 0)])

@@ -40,6 +40,7 @@ from pulsar_spark.spark.sink.task import write_task
 from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
+SCALABLE = TopicName.parse("topic://public/default/t", scalable=True)
 ROWS = StructType().add("value", StringType()).add("__topic", StringType())
 LOG = QueryLog(TopicName.parse("log"), 7)
 
@@ -60,9 +61,11 @@ class Fakes:
         self.latest = lambda topic: None
 
     def writers(self, open_writer: Any, producer: object, **given: Any) -> FakeWriters:
-        assert open_writer.args == (self,)
-        self.producer, self.given = producer, {**open_writer.keywords, **given}
-        assert open_writer.keywords["dedup"] is given["dedup"]
+        kind, args, of_writer = open_writer(T, producer)
+        assert (kind, args) == ("TopicWriter", (self, T, producer))
+        assert open_writer(SCALABLE, producer)[:2] == ("SegmentWriter", (self, SCALABLE, producer))
+        self.producer, self.given = producer, {**of_writer, **given}
+        assert of_writer["dedup"] is given["dedup"]
         return FakeWriters(self)
 
     def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
@@ -124,6 +127,8 @@ def fakes(monkeypatch) -> Fakes:
     fakes = Fakes()
     monkeypatch.setattr(task, "shared_client", lambda options: fakes)
     monkeypatch.setattr(task, "TopicWriters", fakes.writers)
+    for kind in ("TopicWriter", "SegmentWriter"):
+        monkeypatch.setattr(task, kind, lambda *args, kind=kind, **given: (kind, args, given))
     monkeypatch.setattr(task, "log_guarantee", lambda *_: fakes.calls.append("log"))
     run_as(monkeypatch, None)
     return fakes

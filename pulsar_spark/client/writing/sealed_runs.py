@@ -1,0 +1,122 @@
+"""Finds the rows that earlier runs of a task have stored in segments that are sealed meanwhile.
+
+A sealed segment accepts no producer, so the broker does not name the last sequence id under the task's name.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.reading.stored_run import StoredRun, has_older_entries, read_stored_run
+from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun, TopicRun
+from pulsar_spark.errors import AuthError, DeadlineError, TopicNotFoundError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.replay.run_search import RunToFind
+from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, to_search
+from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH
+from pulsar_spark.protocol.segments import TopicLayout
+from pulsar_spark.protocol.writing.stored_ids import foreign_writes
+
+# Maximum bytes in flight while a sealed segment is read.
+_WINDOW_BYTES = 1 << 20
+
+# No entry has such an id, so no id shows that an entry is the last one.
+_NO_LAST_ID = 1 << 63
+
+# Epochs that this process has seen, by secret of the query and topic.
+_seen: WeakKeyDictionary[Client, dict[tuple[bytes, TopicName], SeenEpochs]] = WeakKeyDictionary()
+
+
+def number_of(names: list[TopicName], segment: TopicName) -> int:
+    """Returns the index of a segment, which is appended if it is new."""
+    if segment not in names:
+        names.append(segment)
+    return names.index(segment)
+
+
+def follow(dedup: DedupTask, topic: TopicName, epoch: int) -> None:
+    """Records the epoch of the layout that the task's run writes to from now on."""
+    run = dedup.run_of(topic)
+    if not run.rows:
+        run.epoch = epoch
+    seen = _seen.setdefault(dedup.client, {}).setdefault((dedup.secret, topic), SeenEpochs())
+    run.since = seen.see(dedup.origin.when, epoch)
+
+
+def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None:
+    """Begins to read the messages that earlier runs have stored in sealed segments.
+
+    Call it after ``read_stored`` of the active segments, and again when producers of other segments were
+    opened. Segments that are proven to have no rows of the micro-batch are left out.
+
+    Raises:
+        SendError: another run of the task has written since this run has received its first row.
+        DuplicatesError: the task is strict, and stored messages cannot be compared.
+        BrokerError: the stored messages cannot be read.
+    """
+    run, deadline = dedup.run_of(topic), dedup.client.operation()
+    segments = layout.segments.values()
+    is_first = dedup.origin.batch == 0  # then the query may have written nothing yet
+    since = _since(run, layout) if is_first else _proven_since(dedup, run, layout, deadline)
+    while left := _left(run, layout, since):
+        partition = PartitionRun(number_of(run.names, left[0]), dedup.name, claimed=IDS_PER_BATCH)
+        partition.stored = _find(dedup, left[0], deadline, is_first=is_first)
+        dedup.take_stored(topic, left[0], partition)
+        since = max(since, _since(run, layout))
+    if dedup.may_be_replay and (since >= 0 or not is_first) and has_gap(segments, since):
+        name, partition = next(iter(run.partitions.items()))
+        partition.stored.unread = partition.stored.unread or "segments that they may be in were deleted"
+        partition.claimed = IDS_PER_BATCH
+        dedup.tell_unread(name, partition)
+    for each in segments:
+        of_segment = run.partitions.get(each.topic)
+        is_new = each.created_at > run.epoch and of_segment is not None and not of_segment.has_sent
+        if is_new and of_segment is not None and of_segment.begin is not None:
+            raise foreign_writes(str(each.topic), dedup.name)
+
+
+def _since(run: TopicRun, layout: TopicLayout) -> int:
+    """Returns the newest epoch that is known to precede the micro-batch; -1 if none is known."""
+    older = (layout.segments.get(name) for name, each in run.partitions.items() if each.has_older)
+    return max([run.since, *(each.created_at for each in older if each is not None)])
+
+
+def _left(run: TopicRun, layout: TopicLayout, since: int) -> list[TopicName]:
+    """Returns the segments that must be searched, the last sealed first."""
+    found = to_search(layout.segments.values(), since)
+    return [each.topic for each in found if each.topic not in run.partitions]
+
+
+def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:
+    """Returns ``_since``, and searches active segments for a newer epoch if segments would be searched."""
+    since, segments = _since(run, layout), layout.segments.values()
+    for each in sorted(layout.active, key=lambda each: each.created_at, reverse=True):
+        is_needed = _left(run, layout, since) or (dedup.may_be_replay and has_gap(segments, since))
+        if each.created_at <= since or deadline.passed or not is_needed:
+            break
+        try:
+            is_proven = has_older_entries(dedup.client, each.topic, dedup.secret, dedup.origin)
+        except AuthError:  # then more segments are searched, and the search says what cannot be read
+            break
+        since = each.created_at if is_proven else since
+    return since
+
+
+def _find(dedup: DedupTask, segment: TopicName, deadline: Deadline, *, is_first: bool) -> StoredRun:
+    wanted = RunToFind(
+        dedup.origin,
+        dedup.secret,
+        dedup.name,
+        _NO_LAST_ID,
+        is_claimed=not is_first,
+        may_be_own=False,
+        is_sealed=True,
+    )
+    try:
+        if deadline.passed:
+            raise deadline.error("too many segments were searched")
+        return read_stored_run(dedup.client, segment, wanted, dedup.decryptor, _WINDOW_BYTES)
+    except (DeadlineError, TopicNotFoundError) as error:
+        return StoredRun(unread=None if is_first else error.what)

@@ -1,0 +1,354 @@
+"""DedupTask over the segments of a scalable topic, against the fake broker."""
+
+import random
+import threading
+from contextlib import closing, suppress
+
+import pytest
+
+from pulsar_spark.client import BatcherBuilder, DedupTask
+from pulsar_spark.errors import BusyError, DuplicatesError, PulsarError, SendError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import client_of
+from tests.client.writing.segments import Segments, assert_once_in_order, keyed, open_segments
+from tests.client.writing.told import new_origin, told
+from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence, without_answer
+from tests.fake_clients import Type
+from tests.fake_topics import section_of
+from tests.writes import send_all
+
+BATCH = 5
+SECRET = b"only the query knows this"
+NAME = "query-0"
+
+
+@pytest.fixture
+def broker():
+    with FakeBroker(has_segments=True, deduplicates=True) as broker:
+        yield broker
+
+
+def task_of(client, batch=BATCH, *, task=0, **given):
+    given = {"required": False, **given}
+    return DedupTask(client, f"query-{task}", new_origin(batch, task, 0), SECRET, **given)
+
+
+def run(client, first, count, batch=BATCH, *, sends=1, task=None, **options):
+    """One whole run of a task; gives the number of messages that may be duplicated."""
+    task, options = task or task_of(client, batch), {"batching_max_messages": 4, **options}
+    with (
+        closing(task),
+        open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
+    ):
+        for number in range(sends):
+            at, end = (count * each // sends for each in (number, number + 1))
+            writer.send(keyed(first + at, end - at))
+        writer.flush()
+        task.finish()
+        return told((task, writer.sent))
+
+
+def begin(client, first, count, **options):
+    """A run that ends after its rows are stored; without its report."""
+    task = task_of(client)
+    with (
+        closing(task),
+        open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
+    ):
+        send_all(writer, keyed(first, count))
+
+
+@pytest.mark.parametrize("options", [{}, {"batching": False}, {"batcher_builder": BatcherBuilder.KEY_BASED}])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_replay_sends_only_what_no_segment_has(broker, client, options, strict, caplog):
+    segments = Segments(broker, 2)
+    run(client, 0, 20, BATCH - 1, **options)
+    begin(client, 20, 20, **options)
+    segments.split(segments.active[0])
+    segments.publish()
+    begin(client, 20, 30, **options)
+    segments.merge(*segments.active[:2])
+    segments.publish()
+    assert run(client, 20, 60, sends=3, task=task_of(client, strict=strict), **options) == 0
+    assert_once_in_order(segments, 80)
+    assert not caplog.messages
+
+
+def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, caplog):
+    segments = Segments(broker)
+    task = task_of(client, 0)
+    with closing(task), open_segments(client, dedup=task) as writer:
+        send_all(writer, keyed(0, 30))
+    segments.split(segments.active[0])
+    segments.publish()
+    assert run(client, 0, 50, 0) == 0
+    assert_once_in_order(segments, 50)
+    assert not caplog.messages
+
+
+def test_rows_that_moved_to_another_task_are_told(broker, client):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    segments.split(segments.active[0])
+    segments.publish()
+    assert run(client, 20, 20, task=task_of(client, task=1)) == 20
+
+
+def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(broker, client):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 2)
+    segments.split(segments.active[0])
+    segments.publish()
+    run(client, 20, 20, BATCH - 1)
+    before = len(broker.seen(Type.SUBSCRIBE))
+    with client_of(broker) as other:  # a process that knows nothing
+        begin(other, 40, 20)
+        run(other, 40, 30)
+    assert_once_in_order(segments, 70)
+    searched = {each.topic for each in broker.seen(Type.SUBSCRIBE)[before:]}
+    assert searched == {str(segments.name(each)) for each in segments.active}
+
+
+def test_a_run_that_cannot_be_a_replay_searches_no_segment(broker, client):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    segments.split(segments.active[0])
+    segments.publish()
+    run(client, 20, 20)  # the process sees the layout
+    before = len(broker.seen(Type.SUBSCRIBE))
+    run(client, 40, 20, BATCH + 1, task=task_of(client, BATCH + 1, may_be_replay=False))
+    assert len(broker.seen(Type.SUBSCRIBE)) == before
+    assert_once_in_order(segments, 60)
+
+
+def test_a_stage_that_spark_repeats_after_a_split_is_noticed(broker, client):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    segments.split(segments.active[0])
+    segments.publish()
+    run(client, 20, 30, task=task_of(client, may_be_replay=False))
+    assert_once_in_order(segments, 50)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_segment_that_cannot_be_searched_may_have_rows(broker, client, strict, caplog):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    segments.split(segments.active[0])
+    segments.publish()
+    old = str(segments.name(segments.all[0]))
+
+    def refuse(connection, frame):
+        is_old = frame.command.subscribe.topic == old
+        (refuses(pb.AuthorizationError, "no right") if is_old else pass_on)(connection, frame)
+
+    broker.script(Type.SUBSCRIBE, [refuse] * 99)
+    task = task_of(client, strict=strict)
+    if strict:
+        with pytest.raises(DuplicatesError, match="no right"):
+            run(client, 20, 30, task=task)
+        assert_once_in_order(segments, 40)
+    else:
+        with suppress(PulsarError):  # the driver cannot count either
+            run(client, 20, 30, task=task)
+        assert any("no right" in each and old in each for each in caplog.messages)
+        assert sum(each.unread for each in task.replays.values())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_deleted_segment_may_have_had_rows(broker, client, strict, caplog):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    segments.split(segments.active[0])
+    del segments.all[0]
+    segments.publish()
+    if strict:
+        with pytest.raises(DuplicatesError, match="deleted"):
+            run(client, 20, 20, task=task_of(client, strict=True))
+    else:
+        assert run(client, 20, 20) == 20
+        assert any("segments that they may be in were deleted" in each for each in caplog.messages)
+
+
+def test_a_segment_that_ends_before_the_first_receipt_gives_all_rows_back(broker, client):
+    segments = Segments(broker)
+    task = task_of(client)
+    with closing(task), open_segments(client, dedup=task, batching_max_messages=4) as writer:
+        broker.script(Type.SEND, [silence])
+        sending = threading.Thread(target=writer.send, args=(keyed(0, 30),))
+        sending.start()
+        broker.wait_for_command(Type.SEND)
+        segments.split(segments.active[0])
+        broker.script(Type.SEND, [])
+        segments.publish()
+        sending.join()
+        writer.send(keyed(30, 10))
+        writer.flush()
+    assert segments.values()[0] == []
+    assert_once_in_order(segments, 40)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_deduplication_is_proven_over_a_split(broker, client, at):
+    segments = Segments(broker)
+    task = task_of(client, required=True, may_be_replay=False)
+
+    def split(connection, frame):
+        segments.split(segments.active[0])
+        segments.publish()
+        pass_on(connection, frame)
+
+    broker.script(Type.PRODUCER, [*[pass_on] * at, split])
+    with closing(task), open_segments(client, dedup=task, batching_max_messages=4) as writer:
+        send_all(writer, keyed(0, 30))
+    assert_once_in_order(segments, 30)
+    assert task.deduplicates()
+
+
+def test_copies_of_a_task_exclude_each_other(broker, client):
+    segments = Segments(broker, 2)
+    with client_of(broker, operation_timeout=0.5) as other:
+        first = task_of(client)
+        with closing(first), open_segments(client, dedup=first) as writer:
+            send_all(writer, keyed(0, 20))
+            with pytest.raises(BusyError):
+                run(other, 0, 20)
+            segments.split(segments.active[0])
+            segments.publish()
+            send_all(writer, keyed(20, 20))
+            with pytest.raises(BusyError):
+                run(other, 0, 40)
+    assert_once_in_order(segments, 40)
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_copy_that_was_overtaken_writes_no_more(broker, client, is_sealed):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    first = task_of(client)
+    with closing(first), open_segments(client, dedup=first, batching_max_messages=4) as writer:
+        send_all(writer, keyed(20, 20))
+        segments.split(segments.active[0])
+        segments.publish()
+        with client_of(broker) as other:
+            run(other, 20, 40)
+        if is_sealed:
+            segments.merge(*segments.active)
+            segments.publish()
+        with pytest.raises(SendError, match="another run of this task"):
+            send_all(writer, keyed(40, 20))
+    assert_once_in_order(segments, 60)
+
+
+def test_a_writer_that_is_opened_again_goes_on(broker, client):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 30)
+    segments.split(segments.active[0])
+    segments.publish()
+    task = task_of(client)
+    with closing(task):
+        for first in (20, 40):
+            with open_segments(client, dedup=task, batching_max_messages=4) as writer:
+                send_all(writer, keyed(first, 20))
+            segments.merge(*segments.active[:2])
+            segments.publish()
+            segments.split(segments.active[0])
+            segments.publish()
+        task.finish()
+    assert_once_in_order(segments, 60)
+
+
+def play(seed):
+    """Runs of two micro-batches over changes of segments; each row must be stored once, in order."""
+    draw = random.Random(seed)
+    with FakeBroker(has_segments=True, deduplicates=True) as broker:
+        segments = Segments(broker, draw.randint(1, 3), has_buckets=draw.random() < 0.3)
+        strict, required = draw.random() < 0.3, draw.random() < 0.3
+        written = first_batch = draw.choice([0, 0, BATCH])
+        written = 0
+        for batch in (first_batch, first_batch + 1):
+            count = draw.choice([0, 10, 60, 150])
+            for _ in range(draw.randint(1, 4)):
+                _attempt(broker, segments, draw, batch, written, count, strict=strict, required=required)
+                if draw.random() < 0.4:
+                    _change(broker, segments, draw)
+            broker.script(Type.SEND, [])
+            with client_of(broker) as client:
+                task = task_of(client, batch, strict=strict, required=required)
+                assert run(client, written, count, sends=draw.randint(1, 3), task=task) == 0, seed
+            written += count
+        assert_once_in_order(segments, written)
+
+
+def _attempt(broker, segments, draw, batch, first, count, **given):
+    """A run that may fail or crash while segments change, and lose receipts; perhaps with a copy."""
+    options = {
+        "batching": draw.random() < 0.7,
+        "batching_max_messages": draw.choice([1, 4, 1000]),
+        "batcher_builder": draw.choice([*BatcherBuilder, BatcherBuilder.DEFAULT]),
+        "send_timeout": 5.0,
+    }
+    sends = draw.randint(1, 4)
+    changes = sorted(draw.sample(range(sends + 1), draw.randint(0, min(2, sends))))
+    crashes, copies = draw.random() < 0.5, draw.random() < 0.15
+    with client_of(broker, operation_timeout=2.0) as client:
+        task = task_of(client, batch, **given)
+        with closing(task), suppress(PulsarError), open_segments(client, dedup=task, **options) as writer:
+            for number in range(sends):
+                if number in changes:
+                    _change(broker, segments, draw)
+                if draw.random() < 0.3:
+                    faults = [pass_on, without_answer, cut, lose_answer]
+                    broker.script(Type.SEND, [draw.choice(faults) for _ in range(3)])
+                    if draw.random() < 0.5:
+                        broker.cut()
+                at, end = (count * each // sends for each in (number, number + 1))
+                writer.send(keyed(first + at, end - at))
+                if draw.random() < 0.3:
+                    broker.script(Type.SEND, [])
+                    writer.flush()
+                if copies and draw.random() < 0.5:
+                    _overtake(broker, segments, draw, batch, first, count, **given)
+            if crashes:
+                return
+            broker.script(Type.SEND, [])
+            if sends in changes:
+                _change(broker, segments, draw)
+            writer.flush()
+            task.finish()
+
+
+def _overtake(broker, segments, draw, batch, first, count, **given):
+    """Another copy of the task runs once the first one has lost its segments."""
+    for each in segments.active:
+        segments.rebucket(each)
+    segments.publish()
+    broker.script(Type.SEND, [])
+    with client_of(broker, operation_timeout=0.5) as client, suppress(PulsarError):
+        run(client, first, count, task=task_of(client, batch, **given))
+
+
+def _change(broker, segments, draw):
+    for _ in range(draw.randint(0, 2)):  # a stranger
+        broker.publish(segments.name(draw.choice(segments.active)), section_of(b"other"))
+    for _ in range(draw.randint(1, 2)):
+        segments.change(draw)
+        segments.publish()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_histories_store_each_row_once_in_order(seed, caplog):
+    play(seed)
+    assert not [each for each in caplog.messages if "duplicated" in each]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(20))
+def test_many_random_histories(part):
+    for seed in range(1000 + 1000 * part, 2000 + 1000 * part):
+        play(seed)

@@ -1,0 +1,74 @@
+"""Which sealed segments may have rows of a micro-batch."""
+
+import pytest
+
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, to_search
+from pulsar_spark.protocol.segments import Segment
+
+TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
+ALL, LEFT, RIGHT = (0, 0xFFFF), (0, 0x7FFF), (0x8000, 0xFFFF)
+
+
+def segment(number, hashes, created, sealed=None):
+    first, last = hashes
+    name = TOPIC.segment(first, last, number)
+    return Segment(name, sealed is not None, first, last, created_at=created, sealed_at=sealed)
+
+
+# One segment is split at epoch 2, and merged at epoch 5; then its left half is split off again at epoch 7.
+HISTORY = [
+    segment(0, ALL, 0, 2),
+    segment(1, LEFT, 2, 5),
+    segment(2, RIGHT, 2, 5),
+    segment(3, ALL, 5, 7),
+    segment(4, LEFT, 7),
+    segment(5, RIGHT, 7),
+]
+
+
+@pytest.mark.parametrize(
+    ("since", "numbers"),
+    [(-1, [3, 1, 2, 0]), (0, [3, 1, 2, 0]), (1, [3, 1, 2, 0]), (2, [3, 1, 2]), (5, [3]), (6, [3]), (7, [])],
+)
+def test_what_was_sealed_before_an_earlier_micro_batch_was_written_is_left_out(since, numbers):
+    assert [each.topic.partition for each in to_search(HISTORY, since)] == numbers
+
+
+@pytest.mark.parametrize("since", [-1, 0, 3, 7, 9])
+def test_all_segments_have_no_gap(since):
+    assert not has_gap(HISTORY, since)
+    assert not has_gap(HISTORY[::-1], since)
+
+
+@pytest.mark.parametrize(
+    ("deleted", "newest"), [([0], 1), ([1], 4), ([2], 4), ([0, 1, 2], 4), ([3], 6), ([0, 1, 2, 3], 6)]
+)
+def test_a_deleted_segment_is_a_gap_as_long_as_it_got_messages(deleted, newest):
+    left = [each for each in HISTORY if each.topic.partition not in deleted]
+    assert [has_gap(left, since) for since in range(-1, 9)] == [since <= newest for since in range(-1, 9)]
+
+
+def test_a_segment_that_began_after_the_epoch_may_be_deleted():
+    assert has_gap([HISTORY[0], HISTORY[2], *HISTORY[3:]], 0)
+
+
+def test_partitions_of_a_migrated_topic_leave_no_gap():
+    old = [segment(number, ALL, 0, 0) for number in range(2)]
+    new = [segment(2, LEFT, 0), segment(3, RIGHT, 0)]
+    assert not has_gap([*old, *new], -1)
+    assert to_search([*old, *new], -1) == old
+    assert to_search([*old, *new], 0) == []
+
+
+def test_earlier_writes_have_seen_epochs():
+    seen = SeenEpochs()
+    history = [((3, 0), 4), ((3, 0), 5), ((3, 1), 6), ((3, 1), 7), ((4, 0), 7), ((9, 0), 8)]
+    assert [seen.see(when, epoch) for when, epoch in history] == [-1, -1, 4, 4, 6, 7]
+
+
+@pytest.mark.parametrize(("when", "epoch"), [((3, 0), 9), ((5, 0), 1), ((4, 1), 1)])
+def test_a_checkpoint_that_was_set_back_and_a_new_topic_have_seen_nothing(when, epoch):
+    seen = SeenEpochs()
+    assert [seen.see((4, 0), 7), seen.see((4, 1), 8), seen.see(when, epoch)] == [-1, 7, -1]
+    assert seen.see((6, 0), 20) == epoch
