@@ -58,15 +58,14 @@ _ANSWERS: dict[int, str] = {
 
 
 class Role(Enum):
-    """The kinds of receivers of frames that a broker sends without a request."""
+    """The receiver of a frame that a broker sends without a request."""
 
     CONSUMER = auto()
     PRODUCER = auto()
     WATCHER = auto()  # watcher of topics, or of a scalable topic's segments
 
 
-# Commands that a broker sends without a request -> receiver, field with the content, name of the receiver's
-# id.
+# Commands that a broker sends without a request -> receiver, field with the content, field of receiver's id.
 _UNASKED: dict[int, tuple[Role, str, str]] = {
     _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # complete frames are Messages
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
@@ -98,8 +97,8 @@ _WORDS = {
 MAX_MESSAGE_SIZE = 128 * 1024 * 1024
 # Minimum seconds between two logins. Brokers ask for a login when the last login has expired.
 CHALLENGE_PAUSE = 1.0
-# Part of the timeout after which a peer that owes an answer is pinged, and after which it then counts as
-# silent. It is just below a half, so that silence is detected before a request of the whole timeout ends.
+# A peer with unanswered requests gets a PING after this part of the patience, and is silent after as much
+# time again. Below a half, so that silence is detected before a request with the whole timeout ends.
 _DOUBT = 0.45
 _PING = -1  # request id of a PING
 _BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
@@ -154,7 +153,7 @@ class Silent:
     """A request has no answer yet, so a PING is sent now.
 
     Attributes:
-        error: error if the PING before got no answer, either; otherwise None.
+        error: error if nothing was received after the previous PING; otherwise None.
     """
 
     error: ConnectError | None
@@ -167,16 +166,16 @@ class _Request(NamedTuple):
     name: str
     seconds: float
     deadline: float
-    consumer_id: int | None  # the request ends with this consumer
+    consumer_id: int | None  # closing this consumer ends the request
 
 
 class Connection:
     """State of one connection, from CONNECT to its end.
 
-    After ``keep_alive`` seconds of silence a PING is sent; after twice this time the peer is dead. A peer
-    that owes an answer is pinged sooner. Without a PONG it is :class:`Silent` after ``patience`` seconds
-    (None: ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker
-    ``proxy_to``. Errors call the peer ``peer``.
+    After ``keep_alive`` seconds without received bytes a PING is sent; after twice as many the peer is dead.
+    While a request has no answer, a PING is sent sooner, and silence for about ``patience`` seconds (None:
+    ``timeout``) is reported as :class:`Silent`. CONNECTED must be received within ``timeout`` seconds.
+    ``proxy_to``: broker that CONNECT names to a proxy. ``peer``: the peer's name in errors.
 
     Attributes:
         outgoing: frames to send.
@@ -251,7 +250,7 @@ class Connection:
         return request_id
 
     def ping(self, now: float) -> None:
-        """Sends a PING after all waiting frames; a living peer answers it like a request."""
+        """Sends a PING after all waiting frames, and counts it as a request until its PONG is received."""
         if self._pinged_at <= self._heard_at:
             self._note_ping(now)
         self.outgoing.put((commands.ping(),))

@@ -89,7 +89,7 @@ class Sealer:
 
 
 class Opener:
-    """Decrypts payloads by the data key ``wrapped``, which the private key ``pem`` decrypts.
+    """Decrypts payloads. ``wrapped``: encrypted data key; ``pem``: private key that decrypts the data key.
 
     Raises:
         CryptoError: the data key was encrypted for another key, or ``pem`` is not a key.
@@ -189,7 +189,7 @@ def _load_public(key: PublicKey) -> _PublicKey:
 
 def _load_private(pem: bytes) -> _PrivateKey:
     try:
-        # Validation of the key takes a second, and a wrong key decrypts nothing.
+        # Skips the key's validation, which takes a second, because an invalid key only fails to decrypt.
         private = serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
     except _NO_KEY:
         private = None

@@ -10,7 +10,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 MAX_REDIRECTS = 20  # default limit of a lookup
 
-# Redirects followed at once: a normal lookup has one, and has two while brokers disagree.
+# Redirects followed without a pause: lookups usually have one, and two while brokers disagree on the owner.
 _QUICK_REDIRECTS = 2
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -80,7 +80,7 @@ class Lookup:
         self._redirects = 0
 
     def answered(self, response: pb.CommandLookupTopicResponse) -> Address | None:
-        """Processes an answer; returns the broker's address, or None if ``ask`` must get the request next.
+        """Processes an answer; returns the broker's address, or None if ``ask`` must be asked next.
 
         Raises:
             BrokerError: the lookup failed.
@@ -105,7 +105,7 @@ class Lookup:
     def pause(self, chance: float) -> float:
         """Returns the seconds to wait before the next request, 0 for the first redirects.
 
-        It limits new connections, because each redirect may name another host. ``chance``: from 0 to 1.
+        Pauses limit new connections, because each redirect may name another host. ``chance``: random, 0 to 1.
         """
         slow = self._redirects - _QUICK_REDIRECTS
         return (
@@ -113,7 +113,7 @@ class Lookup:
         )
 
     def unfinished(self) -> ProtocolError:
-        """Returns the error of a lookup whose time is over before the next request."""
+        """Returns the error of a lookup that has timed out between two requests."""
         return ProtocolError(f"the lookup was redirected {self._redirects} times", topic=self.topic)
 
     def _broker_address(self, response: pb.CommandLookupTopicResponse) -> Address:

@@ -13,7 +13,7 @@ from pulsar_spark.arrow.arrays import Buffer
 
 
 class SendMark:
-    """Counts one sender's groups, queued and taken; ``taken_at``: time of the last take in seconds, or 0."""
+    """Counts one sender's groups, queued and taken to be sent; ``taken_at``: time of the last take, or 0."""
 
     __slots__ = ("queued", "taken", "taken_at")
 
@@ -29,7 +29,7 @@ class SendMark:
 
 
 class OutgoingQueue:
-    """Groups of whole frames, which may be in several buffers."""
+    """Queue of groups of frames; each group is in one or more buffers."""
 
     def __init__(self) -> None:
         self._urgent: list[Buffer] = []

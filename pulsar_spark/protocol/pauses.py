@@ -13,7 +13,7 @@ producer or consumer and closes it at once would get a thousand requests a secon
     =========================================  ======================================================
 
 Failed openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.retry`` repeats them. A loss
-is a successful opening that must be repeated without the owner's request.
+means that an open producer or consumer must be opened again, although its owner did not request this.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _PER_SECOND = 4.0  # further openings per second
 
 
 class Reopening:
-    """Counts the openings of one producer or consumer: those that yielded nothing, and the recent ones."""
+    """Pauses between the openings of one producer or consumer; see the module's table."""
 
     def __init__(self) -> None:
         self._fruitless = 0
-        self._recent = 0.0  # level at the last opening; falls by _PER_SECOND
+        self._recent = 0.0  # leaky bucket of openings, at the last opening; drains by _PER_SECOND
         self._opened_at = 0.0
         self._has_opened = False
 
@@ -84,7 +84,7 @@ class Reopening:
         self._fruitless = 0
 
     def reset(self) -> None:
-        """Records that the owner itself requests another opening."""
+        """Forgets all openings, because the owner itself requests another one."""
         self._fruitless = 0
         self._recent = 0.0
         self._has_opened = False

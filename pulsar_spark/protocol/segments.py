@@ -16,10 +16,10 @@ from pulsar_spark.errors import OptionError, ProtocolError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum segments, with sealed ones, far above real topics: a micro-batch compares all pairs of segments.
+# Maximum active and sealed segments, far above real topics: a micro-batch compares all pairs of segments.
 MAX_SEGMENTS = 4_000
 _MAX_HASH = 0xFFFF
-_MAX_NUMBER = (1 << 31) - 1  # rows have it as an int
+_MAX_NUMBER = (1 << 31) - 1  # a segment's number is an int in rows
 
 
 class Segment(NamedTuple):
@@ -70,7 +70,7 @@ class TopicLayout(NamedTuple):
         """Returns the segments that get messages, ordered by their hashes.
 
         Raises:
-            ProtocolError: a hash belongs to none of them, or to two.
+            ProtocolError: a hash belongs to no active segment, or to two.
         """
         active = sorted(
             (each for each in self.segments.values() if not each.is_sealed), key=lambda each: each.first_hash
@@ -87,7 +87,7 @@ def have_each_hash_once(segments: Sequence[Segment]) -> bool:
 
 
 def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
-    """Reads an update, without an error, of ``topic``; raises ProtocolError for invalid segments."""
+    """Reads an update of ``topic`` that is not an error; raises ProtocolError for invalid segments."""
     sent = update.dag.segments
     if len(sent) > MAX_SEGMENTS:
         raise ProtocolError(

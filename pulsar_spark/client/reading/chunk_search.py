@@ -171,7 +171,7 @@ class ChunkSearch:
             for entries in read_entries(self._client, self._topic, start, index.low, self._options):
                 times.append(entries.publish_time)
                 found += (_found(entry, _plain_size(entry)) for entry in _chunks_in(entries))
-        index.looked_through(start or index.low, found, np.concatenate(times), is_beginning=start is None)
+        index.searched(start or index.low, found, np.concatenate(times), is_beginning=start is None)
         if older is not None and start == older.high:
             index.joined(older)
             self._older = self._positions = None

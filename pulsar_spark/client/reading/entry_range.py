@@ -152,11 +152,11 @@ class _RangeReader:
         count = int(np.count_nonzero(is_inside))
         gap = progress.first_gap(ledger[:count], entry[:count])
         if gap:
-            progress.came(id_of(entries, gap - 1))
+            progress.received(id_of(entries, gap - 1))
         if gap < count:
             if not self._is_empty_before(id_of(entries, gap)):
                 return gap
-            progress.came(id_of(entries, count - 1))
+            progress.received(id_of(entries, count - 1))
         if count < len(entries) and progress.position < end.whole_entry:
             found = id_of(entries, count)
             if self._is_empty_before(found):

@@ -6,19 +6,18 @@ and after a reconnect some chunks again, with the same bytes:
 
     the next chunk                is added
     a chunk with known bytes      was sent again; the id of the latest chunk 0 is the message's first id
-    a chunk of a known number     is another choice for that number: another producer's, or a second attempt's
-    with other bytes
+    a chunk of a known number     is another candidate for this number: it is another producer's, or is from a
+    with other bytes              second attempt
     a chunk further ahead         is ignored: it is another producer's, or a chunk between is lost
-    the last chunk                completes the message if exactly one choice of chunks has its size
+    the last chunk                completes the message if exactly one combination of chunks has its size
 
-If several chunks have one number, only chunks with the last chunk's publish time and sequence id count, if
-there are any, because clients write the same time and id into all chunks of a message. If several choices
-remain, the producer's chunks cannot be identified, and the message is given up. Chunks of several messages
-may be interleaved.
+If a number has several candidates, only those with the last chunk's publish time and sequence id count, if
+there are any, because clients write the same time and id into all chunks of a message. If there are still
+several combinations, the message is given up. Chunks of several messages may be interleaved.
 
 No memory is allocated for a declared size: a message uses the memory of its received chunks, at most twice
-its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the publish time of
-chunks, so each attempt at a range has the same result, however slow its reader is.
+its declared total, and at most ``max_pending`` messages are incomplete at once. Messages expire by their
+chunks' publish times, not by a clock, so each attempt at a range has the same result.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum remembered finished messages, which distinguish a repeated chunk from a message without its first
-# chunk.
+# Maximum remembered finished messages; their repeated chunks do not count as messages without a first chunk.
 _MAX_FINISHED = 1000
 # Publish time and sequence id of a chunk.
 _Mark: TypeAlias = "tuple[int, int]"
-# Maximum choices of chunks compared with the total size.
+# Maximum combinations of candidates that are tried, and maximum candidates for one number.
 _MAX_CHOICES = 64
-# Maximum chunks compared for last chunks of one message, if there are choices.
+# Maximum chunks compared for all last chunks of one message.
 _MAX_EFFORT = 100_000
 
 
@@ -104,7 +102,7 @@ def is_chunk(metadata: pb.MessageMetadata) -> bool:
 
 
 def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
-    """Whether one size of each set may add up to ``total``; also true if there are too many choices."""
+    """Whether one size from each set may sum to ``total``; True if there are too many combinations to try."""
     several = [set(each) for each in sizes]
     left = total - sum(min(each) for each in several)
     more = [[size - min(each) for size in each] for each in several if len(each) > 1]
@@ -112,7 +110,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, received once or more; ``place``: its last entry; ``marks``: marks of its first entries."""
+    """A received chunk; ``place``: its latest entry; ``marks``: publish times and ids of its entries."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -132,12 +130,12 @@ class _Incomplete:
     """A message with missing chunks.
 
     Attributes:
-        pieces: different received chunks for each number from 0 on.
-        size: bytes of all these chunks.
-        choices: number of chunk numbers with several chunks.
-        refused: marks of chunks without room, at most about _MAX_CHOICES.
+        pieces: candidates for each chunk number, from 0 on.
+        size: bytes of all candidates.
+        choices: number of chunk numbers with several candidates.
+        refused: marks of chunks that exceeded a limit, at most about _MAX_CHOICES.
         opened: publish time of chunk 0 in seconds.
-        why: reason that its last chunk did not complete it; None: no last chunk was received.
+        why: reason that a last chunk did not complete the message; None: none was received.
     """
 
     __slots__ = ("choices", "effort", "opened", "pieces", "refused", "size", "total", "why")
@@ -153,7 +151,7 @@ class _Incomplete:
         self.why: Dropped | None = None
 
     def add(self, number: int, piece: _Piece) -> None:
-        """Adds a chunk: one that is known already, another choice for a known number, or the next number."""
+        """Adds a chunk of the next number, a candidate for a known number, or a known chunk again."""
         if number == len(self.pieces):
             self.pieces.append([])
         others = self.pieces[number]
@@ -180,7 +178,7 @@ class _Incomplete:
         return Assembled(first, memoryview(data), is_odd)
 
     def _chosen(self, last: _Piece) -> list[_Piece] | Dropped:
-        """Returns one chunk of each number, with the last chunk.
+        """Returns the message's chunks, one for each number; the reason if they are not identified.
 
         Other producers can write any number of last chunks, so a last chunk of a wrong size must cost almost
         nothing.
@@ -239,8 +237,8 @@ class ChunkAssembler:
         """Adds the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
-            The completed message, or the reason that a last chunk completes no message, because other chunks
-            may lie further back in the topic. None for any other chunk. NO_BEGINNING is not counted yet.
+            The completed message. For a last chunk that completes none: the reason, with which the caller may
+            search for earlier chunks. None for any other chunk. NO_BEGINNING is not counted yet.
         """
         key, number = message_key(metadata), metadata.chunk_id
         is_last = number == metadata.num_chunks_from_msg - 1
@@ -280,7 +278,7 @@ class ChunkAssembler:
 
     def _begin(self, key: bytes, metadata: pb.MessageMetadata, now: float) -> None:
         self._finished.pop(key, None)
-        message = self._open.pop(key, None)  # so that it becomes the youngest message
+        message = self._open.pop(key, None)  # to insert it again, as the newest message
         if message is None:
             message = _Incomplete(metadata, now)
             if 0 < self._limits.max_pending <= len(self._open):

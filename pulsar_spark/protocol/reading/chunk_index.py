@@ -1,11 +1,11 @@
 """ChunkIndex: positions of chunks in the searched part of a topic partition. Pure.
 
 The last chunk of a message may be received without the other chunks, which lie further back, or do not
-exist. The index keeps the chunks found for one message for the next messages, in this range and later ranges.
-So each entry is searched once, even if many last chunks lack a first chunk:
+exist. The index keeps all chunks found by the search for one message, for later messages and ranges. So each
+entry is searched once, even if many last chunks lack a first chunk:
 
     chunks of the message             decision
-    all are in the index, and may     read the chunks again from there
+    all are in the index, and may     read the chunks at these positions
     have the total size
     not all, and the search ended     a chunk is missing
     not all                           search further back
@@ -13,7 +13,7 @@ So each entry is searched once, even if many last chunks lack a first chunk:
     searched part                     search
     begins at the topic's start       ended
     begins with entries older than    ended: a message whose chunks are further apart is given up
-    a message may take
+    a message may span
     has as many entries as a task     ended
     may search
     any other                         continues
@@ -72,7 +72,7 @@ class FoundChunk(NamedTuple):
 
 
 class ChunkIndex:
-    """Chunks of one topic partition, after ``start``. A message may take ``expire`` seconds; 0: any time.
+    """Chunks of one topic partition, after ``start``. A message may span ``expire`` seconds; 0: any.
 
     Attributes:
         low: position before the searched part.
@@ -100,13 +100,13 @@ class ChunkIndex:
             self._chunks.add([chunk])
 
     def read_up_to(self, end: MessageId, publish_times: npt.NDArray[np.int64]) -> None:
-        """Extends the searched part to ``end``; ``publish_times``: times of its last entries in ms, [n]."""
+        """Extends the searched part to ``end``; ``publish_times``: of its last entries, in ms, int64[n]."""
         if end > self.high:
             self.high = end
             self._near = np.concatenate((self._near, publish_times))[-_NEIGHBOURS:]
             self.has_ended = self.has_ended or self._is_old
 
-    def looked_through(
+    def searched(
         self,
         low: MessageId,
         chunks: Iterable[FoundChunk],
@@ -191,7 +191,7 @@ class ChunkIndex:
 
     @property
     def _is_old(self) -> bool:
-        """Whether the search has reached entries older than a message may take."""
+        """Whether the searched part spans more time than a message may."""
         if self._expire <= 0 or self._count < 2 * _NEIGHBOURS:
             return False
         return float(np.median(self._near) - np.median(self._far)) > self._expire * 1000

@@ -1,4 +1,4 @@
-"""Copies from other clusters: whether a query's cluster is another one, and where it continues there. Pure.
+"""Copies from other clusters: whether the query now reads another cluster, and where to continue. Pure.
 
 Message ids differ between clusters, and overlap by chance. A replicator copies the entries of its cluster in
 their order, with publish times. A copy carries its source: the cluster where it was produced, and its
@@ -13,18 +13,18 @@ position there. A query keeps a witness, an entry that it has read. At a restart
 A broker keeps a ledger while a subscription has unread messages in it. So if the witness is gone and the
 query's subscription stands before it, or does not exist, the cluster may be another one.
 
-A replicator may repeat copies from an earlier entry on, in order. So after any copy of an entry up to a
-position, copies of all later entries follow. A query that had read up to a position in the other cluster:
+A replicator may repeat copies from an earlier entry on, in order. So each copy of an entry is followed by
+copies of all later entries. If a query had read the other cluster up to a position:
 
     this cluster's entries                      are
     copies of entries up to the position        left out, also if they arrive later: they were read there
     copies of later entries                     read
-    own entries, copies of third clusters       read if they were published ``margin`` before the last copy
-                                                that was read there, or later. They may be read again, because
+    own entries, copies of third clusters       read if published at most ``margin`` before the last copy that
+                                                was read there, or later. They may be read again, because
                                                 it is not known which of them had arrived there
 
-Publish times of the last kind of entries decrease by at most ``margin``, and these entries arrive in the
-other cluster within that time. Copies of the other cluster may arrive at any time.
+This assumes that publish times of the last kind of entries decrease by at most ``margin``, and that the other
+cluster gets these entries within ``margin``. Copies of the other cluster may arrive at any time.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class CopyRange(NamedTuple):
     Attributes:
         cluster: name of that cluster.
         after: position up to which the query had read there.
-        time_ms: publish time after which the query has read nothing there, because a rebuilt cluster uses the
-            old positions again for later messages.
+        time_ms: latest publish time that the query has read there. Later copies are read at all positions,
+            because a rebuilt cluster uses the old positions again.
         up_to: last position to read; LATEST: all.
     """
 
@@ -218,7 +218,7 @@ class CopiedPartition:
 
 
 class _End(NamedTuple):
-    """Represents the end after a partition's last entry."""
+    """Sentinel after a partition's last entry."""
 
     id: MessageId
     publish_time: int = 1 << 63
@@ -226,12 +226,12 @@ class _End(NamedTuple):
 
 
 class _Selected:
-    """The entries up to ``last`` that fit; remembers probed entries, so that no part is read twice."""
+    """The entries up to ``last`` that pass ``fits``; remembers probes, so that no part is read twice."""
 
     def __init__(self, read: Read, fits: Callable[[StoredEntry], bool], last: MessageId) -> None:
         self._read, self._fits = read, fits
         self.end: StoredEntry = _End(last.next_entry)
-        # The first selected entry at or after some positions, in order.
+        # Probed positions, ascending, each with the first selected entry at or after it.
         self._known: list[tuple[MessageId, StoredEntry]] = [(self.end.id, self.end)]
 
     def probe(self, position: MessageId) -> StoredEntry:

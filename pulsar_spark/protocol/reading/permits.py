@@ -11,7 +11,7 @@ from __future__ import annotations
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# Windows of bytes that may wait for a consumer, because its first entries may have the maximum size.
+# Maximum received bytes that wait, in windows, because the first entries may have the maximum size.
 _WINDOWS_HELD = 6
 # Maximum balance: the broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
@@ -21,8 +21,8 @@ _MAX_GRANT = (1 << 30) - 1
 class Permits:
     """The balance of one consumer: messages that the broker may still send.
 
-    It is refilled to about ``window_bytes``, but not beyond what the range needs. ``first_entries`` are
-    requested before their size is known. Any producer can write many corrupt entries, and the consumer is
+    The balance is refilled to about ``window_bytes``, but not beyond what the range needs; before sizes are
+    known, to ``first_entries``. Any producer can write many corrupt entries, and the consumer is
     moved past each. Messages in flight at a move are sent again. So after a move the balance is at most
     ``first_entries`` plus twice the messages received since the move.
     """
@@ -64,7 +64,7 @@ class Permits:
         self._since_moved = 0
 
     def grant(self, remaining_entries: int | None) -> int:
-        """Returns the permits to send in FLOW now, 0 for none, which count as granted.
+        """Returns the permits to send in FLOW now, and adds them to the balance; 0: send none.
 
         ``remaining_entries``: entries that the range still needs; None if unknown.
         """
@@ -85,7 +85,7 @@ class Permits:
         if remaining_entries is None:
             return window
         # The broker reads at most one entry for each permit, and at most _ENTRIES_A_READ at once. So that its
-        # last read has no entry after the end, the balance leaves out the messages of that many entries; near
-        # the end it has one permit for each entry.
+        # last read does not pass the range's end, the balance leaves out the messages of that many entries,
+        # but has at least one permit for each remaining entry.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

@@ -6,7 +6,7 @@ compacted messages). So each answer of the broker is judged:
 
     event                                               decision
     reader begins before a later ledger's first entry   continue there
-    the same, after ``begins`` or after an end that     probe
+    the same, after ``Range.begins`` or an end that      probe
     was a visible message
     reader begins at another entry after the start      gap: the reader was moved
     consecutive entries are received                    continue; done at the end
@@ -17,7 +17,7 @@ compacted messages). So each answer of the broker is judged:
     an entry that cannot be decoded                     continue after it
 
 A gap lies between the position and the next received entry, unless these are consecutive entries of one
-ledger. The reader's mark-delete position, requested after that entry, judges it. The reader acknowledges
+ledger. The reader's mark-delete position, requested after that entry, decides. The reader acknowledges
 nothing while entries arrive, so its mark stays before the first visible entry that it received:
 
     mark                            decision
@@ -32,7 +32,7 @@ A probe is a second reader that begins after the position:
     any other                       read again from the position
 
 If the probe begins in a later ledger, the position's ledger was deleted. This is a loss if an entry of the
-range was read before, or if the first table calls for a probe where a reader begins. Otherwise the deleted
+range was read before, or if the reader's begin requires a probe by the first table. Otherwise the deleted
 entries were processed, or had been deleted before the range was planned.
 
 Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
@@ -175,7 +175,7 @@ class RangeProgress:
         is_after_end = self._visible and begins >= self.end.whole_entry
         return is_after_end or begins > max(self.position, self._begins)
 
-    def came(self, last: MessageId) -> None:
+    def received(self, last: MessageId) -> None:
         """Records received entries of the range, up to ``last``, without gaps."""
         self.position = last
         self._has_read = True
@@ -197,7 +197,7 @@ class RangeProgress:
         return 1 + int(np.argmin(follows))
 
     def judge_gap(self, mark_delete: MessageId, found: MessageId) -> Gap:
-        """Judges the gap after the position, and later gaps, by the mark after ``found`` was received."""
+        """Judges the gap before ``found`` by the reader's mark-delete position, requested after ``found``."""
         if mark_delete <= self.position:
             return Gap.EMPTY
         return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
@@ -221,7 +221,8 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader after the position.
 
         Args:
-            begins: position after which the second reader began, or begins at the position, inclusive.
+            begins: position after which the second reader began; if in a later ledger: the one after which it
+                began when it then sought the position, inclusive.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """
@@ -253,7 +254,7 @@ class RangeProgress:
         lost_end = self.end if found is None else min(found.back(1), self.end)
         why = f"{self._repeats} readers did not receive them: a message TTL, or two clusters in service.url"
         lost = LostRange(self.position, lost_end, why)
-        self.came(lost_end)
+        self.received(lost_end)
         return lost
 
     def passed(self, found: MessageId | None) -> LostRange | None:

@@ -42,8 +42,8 @@ def first_at(
     """Returns the first entry published at ``time_ms`` or later; None if there is none.
 
     Publish times may decrease along the topic, because producers' clocks differ. If they decrease by at most
-    ``margin_ms``, no entry after the wanted one is before ``time_ms - margin_ms``. So a binary search for
-    that time ends at the wanted entry or before it, and reading from there finds the wanted entry.
+    ``margin_ms``, no entry after the wanted one has a time before ``time_ms - margin_ms``. So a binary search
+    for that time ends at the wanted entry or before it, and reading from there finds the wanted entry.
 
     Args:
         probe: function that returns the first entry at or after a position between ``first`` and ``last``;
@@ -96,7 +96,7 @@ def boundary(
 
 
 def _within(probe: Callable[[MessageId], E], is_late: Callable[[E], bool], early: E, late: E) -> tuple[E, E]:
-    """Returns the pair in the ledger of ``early``, whose second entry may be ``late``, in a later ledger."""
+    """Searches the ledger of ``early``; the late entry of the pair may be the first one of a later ledger."""
     ledger = early.id.ledger
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1

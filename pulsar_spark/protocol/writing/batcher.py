@@ -1,11 +1,11 @@
 """Decides which messages share a batch.
 
-``Batcher`` closes batches by count, bytes and time. Before, ``split_runs`` cuts messages where a batch must
+``Batcher`` closes batches by count, bytes and time. ``split_runs`` first cuts messages where a batch must
 end: by their own sequence ids (``SequenceIds``), and around each message with a delivery time.
 
 Key_Shared consumers need batches of one key, because a broker sends a whole batch to one consumer, by the key
-in the entry's metadata: the ordering key if there is one, else the key. So messages are grouped by the same
-bytes. Messages of one key stay in their order:
+in the entry's metadata: the ordering key if there is one, else the key. So messages are grouped by this
+key. Messages of one key stay in their order:
 
     KeyedRows, in any portions -> KeyWindow -> KeyedRows, in windows -> order_by_key -> GroupedOrder
 """
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
         parts: slices.
         messages: number of messages.
         size: bytes of all slices.
-        sequence_ids: ids of the first and the last message, the highest; None: the producer's next ids.
+        sequence_ids: ids of the first and the last message; None: the producer assigns its next ids.
         hashes: lowest and highest bucket hash of the messages, for a segment's entry; None: not needed.
     """
 
@@ -80,7 +80,7 @@ class Batcher:
         self._hashes: list[int] = []
 
     def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
-        """Lowers the limits to those of broker and pending window; returns the open batch if too large."""
+        """Lowers the limits to those of broker and pending window; returns an open batch above them."""
         self._max_bytes = max(1, min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes)
         self._max_messages = min(self._max_messages, max_messages)
         return self.take() if self._size > self._max_bytes else []
@@ -178,7 +178,7 @@ class Batcher:
 
 
 class SendRun(NamedTuple):
-    """Messages from ``first`` up to ``last`` that are sent in one way.
+    """Consecutive messages that are sent in the same way: in batches, or each as its own entry.
 
     Attributes:
         first: index of the first message.
@@ -263,7 +263,7 @@ class KeyedRows(NamedTuple):
     """n encoded messages of one topic, in the order of their rows.
 
     Attributes:
-        messages: messages in the form of a batch, large_binary[n].
+        messages: messages, encoded as in a batch, large_binary[n].
         keys: keys by which brokers choose a consumer, binary[n]; null for none.
         partitions: topic partition of each message, int32[n].
     """
@@ -290,7 +290,7 @@ def keyed_rows(
     columns: MessageColumns | DecodedColumns, encoded: EncodedMessages, partitions: Partitions
 ) -> KeyedRows:
     """Combines encoded rows with their keys and partitions."""
-    # Large, because rows of one Arrow batch with keys and properties may have 2 GiB and more.
+    # large_binary, because the rows of one Arrow batch may have 2 GiB or more with keys and properties.
     buffers = [None, pa.py_buffer(encoded.offsets.astype(np.int64)), pa.py_buffer(encoded.buffer)]
     messages = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
     return KeyedRows(messages, _sticky_keys(columns), partitions)
@@ -347,7 +347,7 @@ class GroupedOrder(NamedTuple):
 
 
 def order_by_group(partitions: Partitions, numbers: Ints, count: int) -> GroupedOrder:
-    """Groups at least one message by partition, of ``count``, and by a number from 0 on, int64[n]."""
+    """Sorts at least one message by partition and group; ``numbers``: groups from 0, int64[n]."""
     groups = partitions.astype(np.int64) * (numbers.max() + 1) + numbers
     order = stable_order(groups)
     bounds = np.searchsorted(partitions[order], np.arange(count + 1))
@@ -358,9 +358,9 @@ def order_by_group(partitions: Partitions, numbers: Ints, count: int) -> Grouped
 
 
 def order_by_key(rows: KeyedRows, count: int) -> GroupedOrder:
-    """Groups messages, at least one, by partition, of ``count``, and key; without a key they are one group.
+    """Sorts at least one message by partition and key; messages without a key are one group.
 
-    Keys are in the order of their first messages among all rows, so equal rows have an equal order.
+    Keys are in the order of their first messages among all rows, so the same rows always have the same order.
     """
     return order_by_group(rows.partitions, _numbers(rows.keys), count)
 

@@ -42,13 +42,13 @@ class Outgoing:
         sequence_id: id of its first message, and of the entry in SEND_RECEIPT.
         highest_sequence_id: id of its last message.
         messages: number of messages; a chunk counts as one.
-        head: checksum and metadata, as they precede the payload.
+        head: checksum and metadata, which precede the payload in the frame.
         payload: stored payload.
         kind: kind of content.
         transaction: its transaction, as in its metadata; None for none.
         message: the message of a chunk, or None.
-        rows: rows to send to another segment if this one ends without them; a chunked message's last entry
-            has the message. None: the topic has no segments.
+        rows: rows to send to another segment if this one ends before they are stored; for chunks, in the last
+            entry. None: the topic has no segments.
         size: bytes of the payload section.
         held: bytes in memory.
     """
@@ -90,7 +90,7 @@ class Outgoing:
 
     @property
     def metadata(self) -> pb.MessageMetadata:
-        """Returns the metadata as sent last."""
+        """Parses the metadata in ``head``."""
         return metadata_of_head(self.head)
 
     @property
@@ -108,7 +108,7 @@ class SplitMessage:
     Args:
         name: name of the message within its topic.
         attempt: name of this attempt to send it; all attempts have names of one length.
-        sequence_ids: id of the message, as first and as last id.
+        sequence_ids: first and highest sequence id of each entry, both the message's id.
         metadata: MessageMetadata of the message.
         payload: payload of the message, already compressed.
         max_size: maximum bytes of a chunk's metadata and payload before encryption.

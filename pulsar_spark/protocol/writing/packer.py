@@ -104,7 +104,7 @@ class Packer:
         self.attempt = ""
 
     def number_from(self, first_sequence_id: int, last_sequence_id: int) -> None:
-        """Sets the next message's id: the first id, or the one after the last stored id (-1: none)."""
+        """Sets the next message's id: the first id, or the last stored id (-1: none) + 1 if higher."""
         self.own_ids = SequenceIds(last_sequence_id)
         self.next_sequence_id = max(first_sequence_id, last_sequence_id + 1)
 
@@ -271,7 +271,7 @@ class Packer:
         return self.shared_size(self.max_message_size)
 
     def shared_size(self, max_size: int) -> int:
-        """Returns ``max_shared_size`` for entries of ``max_size``; half if the metadata repeats the keys."""
+        """Returns ``max_shared_size`` for entries of ``max_size`` bytes; half if metadata has a key."""
         size = max_size - self.room
         return size // 2 if self._key_based else size
 

@@ -33,7 +33,7 @@ The effect of an input in each state. "-": none; the arrow points to the next st
     refused,     -> LOST            -> LOST                         -                  no more     -
     lost                                                                               receipts
     registering  -                  -> REGISTERING                  -> REGISTERING     -           -
-    resend       gives the pending  not called                      gives nothing      not called  gives
+    resend       returns pending    not called                      returns nothing    not called  returns
                  entries; -> OPEN                                                                  nothing
                  or FULL
     next_step    REOPEN             WAIT                            REOPEN; -> FAILED  STOP        STOP
@@ -46,9 +46,9 @@ The effect of an input in each state. "-": none; the arrow points to the next st
 When the send timeout of the oldest pending entry has passed, ``next_step`` changes any of the first four
 states to FAILED.
 
-"ended" is an error of a segment that is terminated or deleted, as a refusal, loss or failed registration. For
-other topics it is as any final error. In SEALED, added entries wait without a limit, ``next_step`` is STOP,
-``settle`` ends with CLOSED, and other inputs have no effect but close.
+"ended" is a refusal, loss or failed registration of a segment that is terminated or deleted. For other topics
+it is like any final error. In SEALED, added entries wait without a limit, ``next_step`` returns STOP,
+``settle`` leads to CLOSED, and the other inputs, except close, have no effect.
 """
 
 from __future__ import annotations

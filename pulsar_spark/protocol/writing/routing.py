@@ -55,7 +55,7 @@ class RoutingMode(Enum):
 
 
 class TaskPlace(NamedTuple):
-    """A task's part of a micro-batch, which is equal in each run.
+    """Numbers of a task and its micro-batch, which are equal in each run of the query.
 
     Attributes:
         batch: number of the micro-batch, from 0.
@@ -234,7 +234,7 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
 
 
 def raw_hashes(keys: pa.BinaryArray) -> Words:
-    """Hashes keys by MurmurHash3 to uint32[n], all bits of which count; 0 for null.
+    """Hashes keys by MurmurHash3 to all 32 bits of uint32[n]; 0 for null.
 
     Segments of scalable topics have ranges of the upper 16 bits, and their buckets of the lower 16 bits.
     """

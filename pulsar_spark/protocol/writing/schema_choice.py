@@ -58,7 +58,7 @@ class PartType:
     """Values or keys of rows.
 
     Attributes:
-        kind: encoding, of a new schema: records are written by a topic's schema of either AVRO or JSON.
+        kind: encoding of a new schema; records may be AVRO or JSON if the topic has a schema of that type.
         arrow: type of their column; a struct for AVRO and JSON.
         given: schema that the user gave to be registered; None: one is made of the column.
     """
@@ -186,7 +186,7 @@ def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> Sc
 
 
 _RECORDS = {PartKind.AVRO: SchemaType.AVRO, PartKind.JSON: SchemaType.JSON}
-# The schema type for a column if the topic has no schema. No value is changed by it.
+# Type of a column -> type of the schema if the topic has none; values are written unchanged.
 _PRIMITIVES = {
     pa.bool_(): SchemaType.BOOL,
     pa.int8(): SchemaType.INT8,
@@ -237,7 +237,7 @@ def _fitting(part: PartType, given: Schema) -> Schema:
 
 def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: bool) -> SchemaChoice:
     is_primitive = part.kind is PartKind.PRIMITIVE
-    # A column of a plain type may also be the whole value of a schema that is not a record.
+    # Primitive values may also be written by an AVRO or JSON schema that is not a record.
     wanted = [*_RECORDS.values(), *(primitives.KINDS if is_primitive else ())]
     _require_type(existing, wanted, what, f"rows are {'primitive values' if is_primitive else 'records'}")
     given = part.given

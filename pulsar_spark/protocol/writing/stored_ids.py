@@ -104,7 +104,7 @@ class StoredIds:
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= self.acknowledged_to:
-            # Also up to the broker's id at the first registration, because a repeated task must not succeed.
+            # Checked before ``_dropped_to``, because a repeated task whose ids do not ascend must fail, too.
             return SendError(
                 f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
                 f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
@@ -328,9 +328,9 @@ class StoredProof:
 
     @property
     def is_passed(self) -> bool:
-        """Whether entries further back need not be compared, because none of the missing ones is there.
+        """Whether earlier entries of the topic need not be compared, because no missing entry is there.
 
-        Entries are stored in the order of sending. So they follow the first one, if they were sent only once.
+        Entries are stored in the order of sending. So if each was sent once, all follow the first one.
         """
         return self.is_found or (self._is_sent_once and self._first in self.found)
 

@@ -26,7 +26,7 @@ NOTHING = times((0, 0))
 
 
 def look(index, publish_times=NOTHING, chunks=(), low=START, *, is_beginning=False):
-    index.looked_through(low, chunks, publish_times, is_beginning=is_beginning)
+    index.searched(low, chunks, publish_times, is_beginning=is_beginning)
     return index.has_ended
 
 

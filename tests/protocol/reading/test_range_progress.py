@@ -104,7 +104,7 @@ def test_a_ledger_is_there_if_a_reader_can_begin_in_it(options, mark):
 def test_the_end_does_not_come(options, found, judged):
     reading = progress(**options)
     assert not reading.opened(at("3:4"))
-    reading.came(at("4:2"))
+    reading.received(at("4:2"))
     assert not reading.is_done
     assert lost(reading.passed(None if found is None else at(found))) == judged
     assert reading.is_done
@@ -124,18 +124,18 @@ def test_the_end_comes():
     reading = progress()
     reading.opened(at("3:4"))
     assert reading.entries_left is None
-    reading.came(at("5:2"))
+    reading.received(at("5:2"))
     assert reading.entries_left == 7
     assert not reading.is_done
-    reading.came(at("5:9"))
+    reading.received(at("5:9"))
     assert reading.is_done
 
 
 def test_an_end_within_an_entry_is_reached_with_that_entry():
     reading = progress(end="5:9:3")
-    reading.came(at("5:8"))
+    reading.received(at("5:8"))
     assert not reading.is_done
-    reading.came(at("5:9"))
+    reading.received(at("5:9"))
     assert reading.is_done
 
 
@@ -210,7 +210,7 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
 ):
     reading = progress(**options)
     if has_read:
-        reading.came(at("3:4"))
+        reading.received(at("3:4"))
     probed = reading.judge_probe(at(begins), first and at(first), found and at(found))
     is_gone = position != "3:4" and (has_read or options or position == "5:9")
     why = f"the remaining messages start after {begins}"
@@ -273,7 +273,7 @@ def test_what_comes_lets_a_range_be_read_again_anew():
     reading = progress()
     for entry in range(5, 9):
         assert [reading.repeat(None) for _ in range(5)] == [None] * 5
-        reading.came(MessageId(3, entry))
+        reading.received(MessageId(3, entry))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_what_comes_lets_a_range_be_read_again_anew():
 )
 def test_whether_anything_is_left_to_come(options, last, mark, judged):
     reading = progress(**options)
-    reading.came(at("4:2"))
+    reading.received(at("4:2"))
     assert reading.judge_silence(at(last), at(mark)) is judged
 
 
@@ -468,7 +468,7 @@ def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, ste
         elif found is None:
             report(reading.passed(None))
         else:
-            reading.came(found)
+            reading.received(found)
             taken.append(found)
     assert taken == sorted(set(taken))
     missing = [entry for entry in everything if entry not in taken]
