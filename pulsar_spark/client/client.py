@@ -48,7 +48,7 @@ MAX_PARTITIONS = 100_000
 # Seconds until an unreachable broker is an error, at the start of a query.
 FIRST_CONTACT = 4.0
 
-# Seconds that lookups may take that are made in parallel.
+# Maximum seconds of lookups that are made in parallel.
 _TOGETHER = 1.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")

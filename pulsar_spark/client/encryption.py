@@ -272,7 +272,7 @@ class Decryptor:
 
 
 class _Recent(Generic[_T]):
-    """The last used values, by digests of their keys, because a key may have megabytes."""
+    """A cache of the last used values, by digests of keys, because a key may have megabytes."""
 
     def __init__(self, count: int) -> None:
         self._count = count

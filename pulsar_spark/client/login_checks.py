@@ -72,7 +72,7 @@ def login_risk(options: ClientOptions) -> str | None:
 
 
 def variables_of_secrets(options: ClientOptions, *more: str | None) -> list[str]:
-    """Returns the environment variables that the options, or the texts of ``more``, name for secrets."""
+    """Returns the names of environment variables for secrets, in the options and in the texts ``more``."""
     tls, login = options.tls, options.credentials
     stores = [store.password for store in (tls.trust_store, tls.key_store) if store is not None]
     places = [tls.key_password, *stores, None if login is None else login.params, *more]

@@ -43,7 +43,7 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[
             thread.join()
     if failures:
         raise failures[0]
-    return results  # type: ignore[return-value]  # each call has left its result
+    return results  # type: ignore[return-value]  # each call has set its result
 
 
 def raise_error_of(results: Sequence[object]) -> None:
@@ -96,12 +96,12 @@ def prefetch_each(
     """Yields the items of each stream in turn, while threads prefetch the items of the next streams.
 
     An error of a stream is raised instead of its next item; the next streams can still be used. When the next
-    stream is requested, the rest of the stream before is dropped. A single stream has no thread.
+    stream is requested, the rest of the previous stream is dropped. A single stream has no thread.
 
     Args:
         streams: functions that make streams; the thread that makes a stream's items also closes it.
         max_streams: maximum streams that make items at the same time, including the one in use.
-        max_size: total size of waiting items from which on a stream makes no further item.
+        max_size: total size of waiting items at which a stream makes no further item.
     """
     if len(streams) == 1:
         with closing(streams[0]()) as only:

@@ -1,7 +1,7 @@
 """PendingCalls: requests on a few separate threads. Calls: the PendingCalls of a query, by kind.
 
-A topic that was deleted and created again is another partition object. So a late answer about the old topic
-is never used for the new topic, because :meth:`Calls.leave` drops all requests about a partition.
+A topic that was deleted and created again is another partition object, and :meth:`Calls.leave` drops all
+requests about the old object. So a late answer about the old topic is never used for the new topic.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class PendingCalls(Generic[K]):
 
     A request is a future, such as a connection's; or a blocking call on one of a few short-lived threads; or
     a future with a call in case the future fails. A key is late if its last request was not answered
-    promptly. A late key is requested again, but :meth:`run` waits for it only after a prompt answer.
+    promptly. A late key is requested again, but :meth:`run` does not wait for its answer.
 
     Args:
-        limit: maximum number of running calls that are not late. Calls for late keys begin while fewer than
-            half of this number are late. At most twice this number of calls run.
+        limit: maximum number of running calls that are not late. Calls for late keys begin while fewer late
+            calls run than half of this number. At most twice this number of calls run.
         prompt: seconds within which an answer is prompt.
 
     Attributes:
@@ -74,7 +74,7 @@ class PendingCalls(Generic[K]):
 
     @property
     def late(self) -> set[K]:
-        """Returns the keys whose last request was not answered promptly, or has been open for longer."""
+        """Returns the keys whose last request was not answered promptly, or is overdue."""
         with self._changed:
             self._note_late(time.monotonic())
             return set(self._late)
@@ -102,7 +102,7 @@ class PendingCalls(Generic[K]):
 
         Args:
             calls: blocking calls, by key; all results of one object have one type.
-            patience: seconds to wait for the new requests, except of late keys. None: no limit, and also
+            patience: seconds to wait for new requests, except those of late keys. None: no limit, and also
                 waits for earlier requests.
             begun: futures of requests that are sent already. Their keys are not busy and have no earlier
                 result. If a future fails with a temporary error, the call of its key is made, if there is

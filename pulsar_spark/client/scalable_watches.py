@@ -32,7 +32,7 @@ _LIST_INTERVAL = 60.0
 
 
 class _Updates:
-    """The broker's reports to one watch; the session's thread calls it."""
+    """The broker's reports to one watch; the session's thread delivers them."""
 
     awaits_receipts = False
 
@@ -77,7 +77,7 @@ class _Watch(Closing):
         session, self._session = self._session, None
         if session is not None and session.error is None:
             session.detach(Role.WATCHER, self._id)
-            with suppress(PulsarError):  # the connection ended meanwhile, with the watch
+            with suppress(PulsarError):  # the connection has ended, and the watch with it
                 session.send(self._end(self._id))
 
     def _open(self, updates: _Updates, deadline: Deadline, unsupported: UnsupportedError) -> None:
@@ -90,7 +90,7 @@ class _Watch(Closing):
         try:
             session.attach(Role.WATCHER, self._id, updates)
             session.send(self._begin(self._id))
-            session.ping()  # a silent connection ends, although this request has no id
+            session.ping()  # detects a silent connection, because this request has no id and no timeout
             updates.await_first(deadline)
         except BaseException:  # also SystemExit, by which Spark ends the planner
             self.close()
@@ -218,7 +218,7 @@ class SegmentWatch(_Watch):
         return latest
 
     def await_change(self, seconds: float) -> None:
-        """Waits at most so long until ``changed``."""
+        """Waits at most ``seconds`` until ``changed``."""
         self._updates.await_other(self._given, seconds)
 
     def _look_up(self, deadline: Deadline) -> None:
@@ -233,7 +233,7 @@ class SegmentWatch(_Watch):
         )
         try:
             self._open(updates, deadline, unsupported)
-        except TopicNotFoundError:  # another topic of this name begins with a lower epoch
+        except TopicNotFoundError:  # a new topic of this name begins with a lower epoch
             updates.epoch = 0
             raise
 
@@ -279,7 +279,7 @@ class _SegmentUpdates(_Updates):
             self._changed.notify_all()
 
     def await_other(self, epoch: int | None, seconds: float) -> None:
-        """Waits at most so long for a layout of another epoch, or the session's end."""
+        """Waits at most ``seconds`` for a layout of another epoch, or the session's end."""
         with self._changed:
             self._changed.wait_for(lambda: self.error is not None or self.epoch != epoch, seconds)
 

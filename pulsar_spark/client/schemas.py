@@ -23,7 +23,7 @@ from pulsar_spark.wire.wire_values import from_wire_schema, from_wire_version
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
 # Maximum requests at the same time. For each request a broker reads all versions of the topic, so more
-# requests are not faster, and its memory may not suffice.
+# requests are not faster, and may exhaust its memory.
 _IN_FLIGHT = 2
 
 _Key = tuple[str, str, int]  # topic, load, version
@@ -93,7 +93,7 @@ class TopicSchemas:
         return self._at((str(topic.base), load, version), self._ask)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
-        """Returns the versions that messages name, by number, without missing versions.
+        """Returns the existing ones of the versions that messages name, by number.
 
         A broker may not know yet a version that was registered at another broker. So a version above its
         latest version is requested from the broker that serves the messages, which knows it. Producers may
@@ -102,7 +102,7 @@ class TopicSchemas:
         :meth:`latest`.
 
         Args:
-            load: name of the use of the versions, such as a read; other uses request them again.
+            load: name of one use, such as a read, for which versions are requested and kept separately.
         """
         wanted = sorted({version for version in versions if version >= 0})
         found, above = self._find(topic, wanted, load, self._ask)

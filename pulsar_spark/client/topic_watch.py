@@ -63,7 +63,7 @@ class _Updates:
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted
-        # Only the session's thread writes this number. It is not 0, because earlier changes are not reported.
+        # Number of changes, from 1 so that the first call lists all topics; the session's thread counts.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}
@@ -149,7 +149,7 @@ class TopicWatch(Closing):
             return None
 
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
-        """Whether a topic partition was deleted since the last call; makes no request. It may exist again.
+        """Whether a topic partition was deleted since the last call, even if it exists now; makes no request.
 
         Deletions while the watch was lost are not known.
 

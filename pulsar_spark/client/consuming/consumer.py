@@ -329,7 +329,7 @@ class Consumer(Closing):
             held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
-                self._link.renew()  # the broker has added the claimed messages to the permits
+                self._link.renew()  # a negative number of messages raises the broker's permits
         entries = _new_after(entries, self._link.last)
         if len(entries):
             self._link.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))

@@ -94,8 +94,8 @@ class SubscriptionOptions:
             str(topic),
             self._name(openings),
             durable=self.durable,
-            # A removed durable subscription is recognized, because only a new subscription begins at the
-            # topic's end.
+            # If a durable subscription was removed, the new one begins at the topic's end, which shows the
+            # removal.
             initial=self.initial if is_new else InitialPosition.LATEST,
             start=None if self.durable else start,
             create=self.create and is_new,
@@ -405,7 +405,7 @@ class ConsumerLink:
         )
 
     def _release(self, deadline: Deadline) -> None:
-        """Closes the consumer at the broker, which on a live connection may not know that it is lost."""
+        """Closes the consumer at the broker, which may still hold it on a live connection."""
         answer = self.begin_close()
         if answer is not None:
             try:

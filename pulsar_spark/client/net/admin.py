@@ -232,7 +232,7 @@ class Admin:
         The type is STREAM after :meth:`hold_scalable`. A subscription that is not registered, but exists on a
         segment, is QUEUE.
         """
-        # For a missing topic, the request for statistics is an internal error of the broker.
+        # Finds a missing topic, for which the request for statistics fails with an internal error.
         self._get(_scalable_path(topic), dict, topic)
         stats = self._get(f"{_scalable_path(topic)}/stats", dict, topic)
         try:

@@ -183,7 +183,7 @@ class _Guard:
 
     def watched(self, connection: C) -> C:
         """Lets a connection open its socket through this guard."""
-        connection._create_connection = self._connect  # type: ignore[attr-defined]  # its own seam
+        connection._create_connection = self._connect  # type: ignore[attr-defined]  # http.client's own hook
         return connection
 
     def _connect(self, *args: Any, **more: Any) -> socket.socket:

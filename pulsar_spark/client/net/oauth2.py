@@ -136,7 +136,7 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 
 
 def _lifetime(given: object) -> float:
-    """Returns seconds. Some issuers send text; a token whose lifetime is not a number is used once."""
+    """Returns seconds, 0 if the lifetime is not a number. Some issuers send numbers as text."""
     try:
         lifetime = float(given) if isinstance(given, str | int | float) else 0.0
     except (ValueError, OverflowError):

@@ -55,7 +55,7 @@ class PageServer:
         it listens on                    accepted hosts of requests
         ===============================  ==============================================================
         the loopback                     localhost, addresses of the loopback, ``allowed_hosts``
-        anything else                    these, all other addresses, ``host``, this machine's host name
+        anything else                    the same, all addresses, ``host``, this machine's host name
         ===============================  ==============================================================
 
     Args:

@@ -19,8 +19,7 @@ from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
 
-# Maximum bytes of a read. An entry that ends in the next read must be copied; large reads have fewer of
-# these.
+# Maximum bytes of a read. Large, because an entry that ends in the next read must be copied.
 _RECEIVE_SIZE = 1 << 20
 # TLS encrypts the bytes of one call, so small buffers are joined up to this size, and large ones are cut.
 _TLS_SEND_SIZE = 1 << 17
@@ -133,7 +132,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """Returns the bytes that one call encrypts, which do not change when buffers are appended."""
+    """Returns the bytes for one TLS write; a repeated write has the same bytes, even after more buffers."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -201,7 +200,7 @@ def _connect_for_tls(
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
         # Wrapped before connecting, because ssl does not close a socket that is reset while it is being
         # wrapped.
-        with socket.socket(family, kind) as bare:  # empty once it is wrapped
+        with socket.socket(family, kind) as bare:  # detached once it is wrapped
             return context.wrap_socket(bare, server_hostname=host, do_handshake_on_connect=False)
 
     return _connect_each(address, deadline, unconnected)
