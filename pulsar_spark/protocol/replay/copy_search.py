@@ -51,7 +51,7 @@ class CopySearch:
     def wanted(self, entries: Entries) -> Flags:
         """Returns flags of the copies, bool[n]."""
         names, last = entries.texts(EntryField.PRODUCER_NAME), entries.last_sequence_id
-        is_named = np.asarray(pc.equal(names, self._run.name.encode()), bool)
+        is_named = np.asarray(pc.equal(names, self._run.name.encode()))
         flags: Flags = is_named & entries.copied & (last >= self._own.start) & (last < self._own.stop)
         return flags
 
@@ -73,4 +73,4 @@ def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
 def _are_of_query(entries: Entries, run: RunToFind) -> Flags:
     """Returns flags of the entries by any task of the query of a run, bool[n]."""
     names, query = entries.texts(EntryField.PRODUCER_NAME), run.name.rpartition("-")[0].encode() + b"-"
-    return np.asarray(pc.starts_with(names, query), bool)
+    return np.asarray(pc.starts_with(names, query))

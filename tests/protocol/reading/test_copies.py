@@ -118,6 +118,7 @@ def test_a_partition_without_entries():
         ("3:-1", [copy("7:0", "3:1")], False, True),
         ("-1:-1", [copy("7:0", "3:0")], True, True),  # the partition is new to the query
         ("-1:-1", [copy("7:0", "3:1")], False, True),
+        ("0:-1", [copy("7:0", "3:0")], False, True),
     ],
 )
 def test_what_is_known_to_be_here(position, entries, is_complete, has_arrived):

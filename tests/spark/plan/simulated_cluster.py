@@ -143,7 +143,7 @@ class SimulatedCluster(PlanningClient):
             message".
         refused: of the same, the error of the next one.
         requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
-        probed: how many entries probes have read.
+        probed: how many entries each read of a probe has returned.
         open_readers: readers, tails and watches that are not closed.
         deleted: what watches have yet to report as deleted.
         read_compacted: whether what compaction left is read.
@@ -161,7 +161,8 @@ class SimulatedCluster(PlanningClient):
         self.held: dict[tuple[str, TopicName], list[Future[Any]]] = {}
         self.refused: dict[tuple[str, TopicName], PulsarError] = {}
         self.requests: list[tuple[Any, ...]] = []
-        self.open_readers = self.probed = 0
+        self.open_readers = 0
+        self.probed: list[int] = []
         self.deleted: set[TopicName] = set()
         self.unopened: dict[TopicName, int] = {}
         self.layouts: dict[TopicName, TopicLayout] = {}

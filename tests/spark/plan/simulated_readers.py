@@ -134,7 +134,7 @@ class Reader:
                 messages -= 0 if entry.chunk else entry.messages
                 size -= entry.size
         self._position = taken[-1].id if taken else self._position
-        self._cluster.probed += len(taken)
+        self._cluster.probed.append(len(taken))
         return taken
 
     def close(self) -> None:

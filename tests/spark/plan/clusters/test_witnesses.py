@@ -13,6 +13,7 @@ from pulsar_spark.errors import DataLossError, DeadlineError, OtherClusterError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
+from pulsar_spark.spark.plan.clusters import witnesses as witnesses_module
 from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
@@ -327,6 +328,19 @@ def test_the_names_of_clusters_are_those_of_copies_near_the_witness(cluster, top
     with pytest.raises(OtherClusterError) if not is_found else nullcontext():
         spark.trigger()
     assert (last(spark).left.moves == 1) is is_found
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_few_entries_are_read_for_the_names_of_clusters(cluster, topic, monkeypatch, limit):
+    monkeypatch.setattr(witnesses_module, "_MAX_SEARCHED", limit)
+    spark = begun(cluster, topic)
+    original = topic.entries[4]
+    topic.entries = [replace(topic.entries[4], publish_time=TIME + 1)]
+    topic.produce(1, time=TIME)
+    topic.entries[-1] = replace(topic.entries[-1], source=Source("a", original.id))
+    spark.restart()
+    with pytest.raises(OtherClusterError) if limit == 1 else nullcontext():
+        spark.trigger()
 
 
 def test_a_copy_elsewhere_is_refused_though_the_witness_is_gone(cluster, topic):
