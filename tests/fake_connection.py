@@ -46,7 +46,7 @@ class FakeConnection:
         self._is_connected = False
         self._closed_producers: set[int] = set()
         self._coordinators: set[int] = set()
-        self._handlers: dict[int, Callable[[Any], None]] = {
+        self._handlers: dict[int, Callable[[Any], object]] = {
             Type.CONNECT: self._connect,
             Type.AUTH_RESPONSE: self._log_in,
             Type.PING: lambda body: self.send(Type.PONG),
@@ -57,9 +57,9 @@ class FakeConnection:
             Type.WATCH_TOPIC_LIST: self._watch,
             Type.WATCH_TOPIC_LIST_CLOSE: self._close_watch,
             Type.SCALABLE_TOPIC_LOOKUP: self._look_up_segments,
-            Type.SCALABLE_TOPIC_CLOSE: self._close_lookup,
+            Type.SCALABLE_TOPIC_CLOSE: lambda body: self.lookups.pop(body.session_id, None),
             Type.WATCH_SCALABLE_TOPICS: self._watch_scalable,
-            Type.WATCH_SCALABLE_TOPICS_CLOSE: self._close_list_watch,
+            Type.WATCH_SCALABLE_TOPICS_CLOSE: lambda body: self.list_watchers.pop(body.watch_id, None),
             Type.GET_SCHEMA: self._get_schema,
             Type.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
             Type.SUBSCRIBE: self._subscribe,
@@ -210,17 +210,11 @@ class FakeConnection:
             answer = {"error": pb.TopicNotFound, "message": "Scalable topic not found"}
         self.send(Type.SCALABLE_TOPIC_UPDATE, session_id=body.session_id, **answer)
 
-    def _close_lookup(self, body: Any) -> None:
-        self.lookups.pop(body.session_id, None)
-
     def _watch_scalable(self, body: Any) -> None:
         self.list_watchers[body.watch_id] = body.namespace
         names = [name for name in self._broker.layouts if is_in(name, body.namespace)]
         snapshot = pb.ScalableTopicsSnapshot(topics=names)
         self.send(Type.WATCH_SCALABLE_TOPICS_UPDATE, watch_id=body.watch_id, snapshot=snapshot)
-
-    def _close_list_watch(self, body: Any) -> None:
-        self.list_watchers.pop(body.watch_id, None)
 
     # ---- schemas
 
@@ -252,13 +246,11 @@ class FakeConnection:
         if topic is None:
             return
         cursor = topic.cursors.get(body.subscription)
-        users = (one for one in self._broker.open_consumers if one.topic is topic)
-        if any(one.subscription == body.subscription for one in users):
+        if any(one.cursor is cursor for one in self._broker.open_consumers):
             self.error(body.request_id, pb.ConsumerBusy, "Exclusive consumer is already connected")
             return
         if cursor is not None and cursor.is_durable != body.durable:
-            text = "Durable subscription with the same name already exists."
-            self.error(body.request_id, pb.NotAllowedError, text)
+            self.error(body.request_id, pb.NotAllowedError, "Durable subscription of the same name exists.")
             return
         if cursor is None:
             cursor = FakeCursor(topic, _mark_of(topic, body), is_durable=body.durable)
@@ -376,13 +368,12 @@ class FakeConnection:
         """Send PRODUCER_SUCCESS."""
         if producer.is_exclusive and producer.is_ready:
             producer.topic.epoch += 1
-        stored = producer.topic.stored_ids.get(producer.name, -1)
         self.send(
             Type.PRODUCER_SUCCESS,
             request_id=producer.request_id,
             producer_name=producer.name,
             producer_ready=producer.is_ready,
-            last_sequence_id=stored,
+            last_sequence_id=producer.topic.stored_ids.get(producer.name, -1),
             topic_epoch=producer.topic.epoch if producer.is_exclusive else None,
             schema_version=producer.schema_version,
         )
@@ -395,8 +386,7 @@ class FakeConnection:
             return
         ids = {"producer_id": command.producer_id, "sequence_id": command.sequence_id}
         if not is_intact(section[:6], section[6:]):
-            text = "Checksum failed on the broker"
-            self.send(Type.SEND_ERROR, error=pb.ChecksumError, message=text, **ids)
+            self.send(Type.SEND_ERROR, error=pb.ChecksumError, message="Checksum failed on the broker", **ids)
             return
         topic = producer.topic
         if self._broker.deduplicates:
@@ -482,7 +472,6 @@ class FakeConnection:
             self._broker.next_producer(producer.topic)
 
     def _leave(self) -> None:
-        """Forget what the connection had."""
         self.watchers.clear()
         self.list_watchers.clear()
         for consumer_id in list(self.consumers):
