@@ -7,17 +7,11 @@ import pytest
 from pulsar_spark.cli import main
 from pulsar_spark.client.net.http import MAX_ANSWER
 from pulsar_spark.ids import TopicName
-from tests.fake_admin import FakeAdmin, FakeSubscription
+from tests.fake_admin import FakeSubscription
 
 TOPIC = TopicName.parse("t")
 AT = "persistent/public/default/t"
 NAMESPACE = "namespaces/public/default"
-
-
-@pytest.fixture
-def admin():
-    with FakeAdmin() as admin:
-        yield admin
 
 
 @pytest.fixture

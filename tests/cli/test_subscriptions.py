@@ -8,19 +8,13 @@ import pytest
 from pulsar_spark.cli import main
 from pulsar_spark.cli.subscriptions import named_in
 from pulsar_spark.ids import TopicName
-from tests.fake_admin import FakeAdmin, FakeSubscription
+from tests.fake_admin import FakeSubscription
 
 UUIDS = [f"0f8fad5b-d9cb-469f-a165-7086772895{number:02}" for number in range(4)]
 NAMES = [f"spark-pulsar-{uuid}" for uuid in UUIDS]
 TOPIC = TopicName.parse("topic")
 TOPIC_NAME = str(TOPIC)
 PARTS = [TOPIC.of_partition(number) for number in range(2)]
-
-
-@pytest.fixture
-def admin():
-    with FakeAdmin() as admin:
-        yield admin
 
 
 @pytest.fixture
