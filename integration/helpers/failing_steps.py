@@ -104,7 +104,8 @@ class FailsAt:
 
     def _fail(self, count: int, timeout: float) -> NoReturn:
         """Fail as soon as enough is stored; raises TimeoutError if that takes too long."""
-        wait_until(lambda: _stored(self.admin_url, self.topic) >= self.stored, timeout=timeout)
+        if self.stored:
+            wait_until(lambda: _stored(self.admin_url, self.topic) >= self.stored, timeout=timeout)
         raise StepFailedError(count)
 
 
