@@ -8,6 +8,8 @@ from enum import Enum
 
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
+from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.routing import HashingScheme, MessageRouter, RoutingMode
 from pulsar_spark.schema import Schema, SchemaType
@@ -21,6 +23,15 @@ COMPRESSION_TYPES = {
     "ZLIB": pb.ZLIB,
     "ZSTD": pb.ZSTD,
     "SNAPPY": pb.SNAPPY,
+}
+
+# Reasons why an option cannot be used with a scalable topic.
+_WHY = {
+    "delivery=transactional": "a broker that opens a segment again may show rows of open transactions, which "
+    "may be aborted later",
+    "initialSequenceId": "the ids of each segment begin at 0",
+    "accessMode": "another producer could take a new segment first",
+    "messageRouter": "the hash of a row's key chooses its segment",
 }
 
 
@@ -105,6 +116,22 @@ class ProducerOptions:
             and self.schema.type is SchemaType.KEY_VALUE
             and parts_of(self.schema).is_separated
         )
+
+    def check_topic(self, topic: TopicName, *, has_router: bool, is_transactional: bool) -> None:
+        """Raises UnsupportedError if the topic is scalable, and its segments cannot keep an option."""
+        refused = {
+            "delivery=transactional": is_transactional,
+            "initialSequenceId": self.initial_sequence_id is not None,
+            "accessMode": self.access_mode is not AccessMode.SHARED,
+            "messageRouter": has_router,
+        }
+        for option, is_given in refused.items():
+            if is_given and topic.is_scalable:
+                raise UnsupportedError(
+                    f"{option} cannot be used with a scalable topic: {_WHY[option]}",
+                    topic=str(topic),
+                    advice="Leave it out, or write to a topic persistent://...",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

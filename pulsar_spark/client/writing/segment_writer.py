@@ -22,12 +22,12 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.scalable_watches import SegmentWatch
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.producer import Producer
-from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMode, ProducerOptions, UserCode
+from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode
 from pulsar_spark.client.writing.routers import new_router
 from pulsar_spark.client.writing.sealed_runs import follow, number_of, read_sealed
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction
-from pulsar_spark.errors import ClosedError, OptionError, SendError, TerminatedError, UnsupportedError
+from pulsar_spark.errors import ClosedError, OptionError, SendError, TerminatedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.segments import Segment, TopicLayout
 from pulsar_spark.protocol.writing.batcher import (
@@ -51,13 +51,6 @@ from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire.columns.batches import decode_batches, encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import EncodedKeys, MessageColumns
 from pulsar_spark.wire.columns.unbatched import EncodedSingle
-
-_WHY = {
-    "delivery=transactional": "transactions with segments are not supported",
-    "initialSequenceId": "the ids of each segment begin at 0",
-    "accessMode": "another producer could take a new segment first",
-    "messageRouter": "the hash of a row's key chooses its segment",
-}
 
 # Seconds after which a wait for another layout checks whether the writer is being closed.
 _PAUSE = 0.5
@@ -92,7 +85,8 @@ class SegmentWriter(TopicWriter):
         memory: MemoryBudget | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
-        _check(topic, options, transaction, code)
+        has_router = code.router is not None
+        options.check_topic(topic, has_router=has_router, is_transactional=transaction is not None)
         if code.encryptor is not None and not options.is_key_based:
             options = replace(options, batching=False)
         self._active: dict[int, Segment] = {}  # ordered by their hashes
@@ -325,25 +319,3 @@ class SegmentWriter(TopicWriter):
         for number in np.unique(numbers).tolist():
             of_segment = np.flatnonzero(numbers == number).tolist()
             self._producers[number].send_singles([messages[row] for row in of_segment])
-
-
-def _check(
-    topic: TopicName,
-    options: ProducerOptions,
-    transaction: Transaction | None,
-    code: UserCode,
-) -> None:
-    """Refuses options that need one place for all messages of a key."""
-    refused = {
-        "delivery=transactional": transaction is not None,
-        "initialSequenceId": options.initial_sequence_id is not None,
-        "accessMode": options.access_mode is not AccessMode.SHARED,
-        "messageRouter": code.router is not None,
-    }
-    for option, is_given in refused.items():
-        if is_given:
-            raise UnsupportedError(
-                f"{option} cannot be used with a scalable topic: {_WHY[option]}",
-                topic=str(topic),
-                advice="Leave it out, or write to a topic persistent://...",
-            )

@@ -163,7 +163,7 @@ def sink_options(values: Values) -> SinkOptions:
     _check_schema(values)
     _check_delivery(values)
     is_transactional = values[_DELIVERY] is Delivery.TRANSACTIONAL
-    return SinkOptions(
+    options = SinkOptions(
         client=client,
         topic=values[TOPIC],
         producer=replace(producer_options(values), key_bytes=values[_KEY_BYTES]),
@@ -181,6 +181,10 @@ def sink_options(values: Values) -> SinkOptions:
         on_batch_written=values[_ON_BATCH_WRITTEN],
         log_level=values[LOG_LEVEL],
     )
+    if options.topic is not None:
+        has_router = options.router is not None
+        options.producer.check_topic(options.topic, has_router=has_router, is_transactional=is_transactional)
+    return options
 
 
 def _value_options(values: Values) -> SinkValues:

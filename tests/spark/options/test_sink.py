@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_spark.client import KeyValueEncoding, PartKind, ProducerCryptoFailureAction
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.connection import EncryptionOptions
 from pulsar_spark.spark.options.parse import parse_sink
@@ -139,3 +139,18 @@ def test_a_delivery_of_other_connectors_is_answered_with_ours(text, right):
 
 def test_a_scalable_topic_is_written():
     assert str(sink(topic="topic://public/default/st").topic) == "topic://public/default/st"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"delivery": "transactional"},
+        {"pulsar_producer_initialSequenceId": "3"},
+        {"pulsar_producer_accessMode": "Exclusive"},
+        {"pulsar_producer_messageRoutingMode": "CustomPartition", "pulsar_producer_messageRouter": "a.b"},
+    ],
+)
+def test_options_that_segments_cannot_keep_are_refused(given):
+    sink(topic="st", **given)
+    with pytest.raises(UnsupportedError, match="cannot be used with a scalable topic: "):
+        sink(topic="topic://public/default/st", **given)
