@@ -35,18 +35,20 @@ def note_figures(batch: int | None, figures: Sequence[TopicPartitionMetrics]) ->
     lines = [
         (each.topic, each.messages, each.bytes, str(each.first_id), str(each.last_id)) for each in figures
     ]
-    with notes_of(lines[0][0].partition("-partition-")[0]).open("a") as notes:
+    with notes_of(_topic_of(lines[0][0])).open("a") as notes:
         notes.write(json.dumps([batch, lines]) + "\n")
+
+
+def _topic_of(name: str) -> str:
+    """The topic of a partition or a segment."""
+    return name.rpartition("/")[0] if name.startswith("segment:") else name.partition("-partition-")[0]
 
 
 def note_duplicates(batch: int | None, figures: Sequence[TopicPartitionMetrics]) -> None:
     """An `onBatchWritten`: a line for each batch with rows, how many messages may be there twice."""
     if not figures:
         return
-    topic = figures[0].topic.partition("-partition-")[0]
-    if topic.startswith("segment:"):
-        topic = topic.rpartition("/")[0]
-    with notes_of(topic).open("a") as notes:
+    with notes_of(_topic_of(figures[0].topic)).open("a") as notes:
         notes.write(f"{sum(each.possible_duplicates for each in figures)}\n")
 
 
