@@ -41,7 +41,7 @@ class Parser(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """One line of a table; an option equals only itself.
+    """One option, a line of a table; compared by identity.
 
     Attributes:
         default: text of the default; None: the default is None.
@@ -67,7 +67,7 @@ class Table:
         return iter(self._options)
 
     def extend(self, table: Iterable[Option[Any]]) -> None:
-        """Appends the options of another table, which this scope also has."""
+        """Appends the options that this scope shares with another scope."""
         self._options += table
 
     def add(
@@ -103,7 +103,7 @@ class Values:
         return value
 
     def refuse(self, options: Iterable[Option[Any]], why: str, advice: str) -> None:
-        """Raises OptionError for the first of some options without effect that the user set."""
+        """Raises OptionError if the user set one of ``options``, because it would have no effect."""
         for option in options:
             if option in self.given:
                 raise OptionError(f"option {option.name} has no effect {why}", advice=advice)

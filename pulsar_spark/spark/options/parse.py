@@ -20,7 +20,7 @@ from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
 
 _TABLES = {"source": SOURCE, "sink": SINK}
 
-# Minimum similarity (0 to 1) of two names for a suggestion, without their common prefixes.
+# Minimum similarity (0 to 1) of a name to suggest; prefixes such as ``pulsar.client.`` are not compared.
 _NEAR = 0.75
 _PREFIX = re.compile(r"pulsar\.\w+\.")
 
@@ -33,7 +33,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
 
     Args:
         mode: mode of reading; None: not known yet, because Spark requests the schema first. Then options
-            of either mode are accepted, and the start is that of a batch.
+            of either mode are accepted, and the start is a batch's.
 
     Raises:
         OptionError: an unknown name (the text suggests a similar one), a bad value, a missing option, or
@@ -89,7 +89,7 @@ def _value(option: Option[Any], text: str) -> Any:
 
 
 def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
-    """Returns the error for an unknown name in lower case; ``known``: names by their lower case."""
+    """Returns the error for an unknown option; ``name`` and the keys of ``known`` are in lower case."""
     for other, table in _TABLES.items():
         for option in table:
             if option.name.lower() == name:
@@ -103,7 +103,7 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str | None:
-    """Returns a question that suggests the most similar name, prefixes aside; None: no name is similar."""
+    """Returns a question that suggests the most similar name; None: no name is similar."""
     stems = {_PREFIX.sub("", each): each for each in known}
     near = difflib.get_close_matches(_PREFIX.sub("", name), stems, n=1, cutoff=_NEAR)
     return f"Did you mean {known[stems[near[0]]]}?" if near else None

@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME_UNITS |= {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-# Numbers without a unit beyond these are refused, because they are likely meant in the other unit.
+# A number without a unit is refused if it is below 100 (ms) or above 10,000 (s), probably the wrong unit.
 _MIN_PLAIN_MS, _MAX_PLAIN_S = 100, 10_000
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
-# Java's "for ever", Long.MAX_VALUE, is more than system calls can wait for: 2**31 ms, 24.8 days.
+# Maximum time span, 24 days, because some system calls cannot wait for 2**31 ms.
 _MAX_SECONDS = 24 * 86400.0
 _MAX_BYTES = 1 << 40
 
@@ -127,7 +127,7 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
 
 
 def member_of(kind: type[E], others: Mapping[str, str] | None = None) -> Parser[E]:
-    """Makes a parser of an enum's members by their texts; see :func:`one_of`."""
+    """Makes a parser of an enum's values to its members; see :func:`one_of`."""
     return one_of({member.value: member for member in kind}, others)
 
 
@@ -192,7 +192,7 @@ def service_url(text: str) -> str:
 
 @_accepting("URL")
 def proxy_url(text: str) -> Address:
-    """Parses the address of a proxy, to which connections with TLS are opened."""
+    """Parses the URL of the proxy, which must use TLS."""
     addresses = parse_service_url(text, "proxyServiceUrl")
     if len(addresses) != 1 or not addresses[0].tls:
         raise ValueError("one host with TLS, pulsar+ssl://host:port")

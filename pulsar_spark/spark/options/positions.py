@@ -7,7 +7,7 @@ after the time.
 
     latest                                       a word for all partitions
     {"t": {"0": "12:5", "1": "earliest"}}        by partition; "-1" for a topic without partitions
-    {"persistent://public/default/t-partition-0": [8, 12, 16, 5, ...]}    MessageIdData, the JVM connector's
+    {"persistent://public/default/t-partition-0": [8, 12, 16, 5, ...]}    bytes of MessageIdData
     {"subscription": "...", "topics": {"t": {"0": "12:5"}}}    a query's offset, as Spark shows it
     1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
     {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
@@ -75,7 +75,7 @@ class Positions:
         names = {partition: self._name_of(partition) for partition in partitions}
         topics = {partition.base for partition in names}
         for name in sorted(self.named.keys() - set(names.values())):
-            # A query's offset has "done", here LATEST, for a segment that was read to its end.
+            # LATEST stands for the "done" of a query's offset: the segment was read to its end.
             is_latest = self.named[name] is PositionWord.LATEST
             is_done = name.is_segment and name.base in topics and is_latest
             if not (name in topics and isinstance(self.named[name], AtTime)) and not is_done:
@@ -114,10 +114,10 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
     if not text.startswith("{"):
         raise _malformed(option, text, "it is neither JSON nor one of earliest, latest, subscription")
     data = _object(option, text)
-    if not _is_shown(option, data):
+    if not _is_query_offset(option, data):
         return Positions(option, None, _named(option, data, end))
-    # An offset has positions, also as a start. Partitions that it lacks were created later.
-    named = _named(option, data["topics"], end=True, is_shown=True)
+    # An offset's ids are positions even in a start. Partitions missing in the offset were created later.
+    named = _named(option, data["topics"], end=True, is_query_offset=True)
     return Positions(option, None, named, PositionWord.EARLIEST)
 
 
@@ -139,10 +139,10 @@ def parse_times(option: str, text: str) -> Positions:
 
 
 def check_order(start: Positions, end: Positions) -> None:
-    """Refuses an end before the start, if both are known without the broker.
+    """Raises OptionError for an end before the start, if both are known without the broker.
 
-    An end may equal the start, or name the entry before the start's: then nothing is read yet. Within an
-    entry, an end that names an earlier message than the start is refused.
+    An end one entry before the start is allowed, and reads nothing. Within one entry, an end before the
+    start is refused.
     """
     if start.everywhere is not None and end.everywhere is not None:
         _check_order(start, end, start.everywhere, end.everywhere, None)
@@ -159,7 +159,7 @@ def _check_order(
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
     if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
-        ids = ids or first == last  # only without `others`, because a query's offset has no first message
+        ids = ids or first == last  # but a query's offset, which has `others`, may also be the end
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
@@ -173,7 +173,7 @@ _WORDS = {word.value: word for word in PositionWord}
 _DONE = "done"  # a query's offset has this for a segment that was read to the end
 _MAX_ID = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# March 1973. A smaller number is seconds, or a mistake, except 0, which means the topic's beginning.
+# March 1973 in ms. Smaller times are refused as probably seconds, except 0, the topic's beginning.
 _FIRST_MS = 100_000_000_000
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 
@@ -202,8 +202,8 @@ def _malformed(option: str, text: str, why: str) -> OptionError:
     )
 
 
-def _is_shown(option: str, data: dict[str, Any]) -> bool:
-    """Whether the JSON is a query's offset, from its checkpoint or progress, and not positions by topic."""
+def _is_query_offset(option: str, data: dict[str, Any]) -> bool:
+    """Whether the JSON is an offset from a query's checkpoint or progress, and not positions by topic."""
     topics = data.get("topics")
     if isinstance(data.get("subscription"), str) and isinstance(topics, dict):
         newer = sorted(data.keys() - {"subscription", "topics", "witness"})
@@ -222,23 +222,23 @@ def _is_shown(option: str, data: dict[str, Any]) -> bool:
 
 
 def _named(
-    option: str, topics: dict[str, Any], end: bool, *, is_shown: bool = False
+    option: str, topics: dict[str, Any], end: bool, *, is_query_offset: bool = False
 ) -> dict[TopicName, Position]:
     """Returns positions by partition, from JSON by topic."""
     named: dict[TopicName, Position] = {}
     values = [(TopicName.parse(name, scalable=True), value) for name, value in topics.items()]
-    # A migrated topic's segments are also named.
-    scalable = {topic for topic, _ in values if topic.is_scalable} if is_shown or not end else set()
+    # "done" is valid for a named scalable topic: for its segments, and for its partitions before a migration.
+    scalable = {topic for topic, _ in values if topic.is_scalable} if is_query_offset or not end else set()
     for topic, value in values:
-        for partition, place in _places(option, topic, value):
+        for partition, place in _by_partition(option, topic, value):
             if partition in named:
                 raise OptionError(f"{option} names a partition twice", topic=str(partition))
             is_done = place == _DONE and partition.scalable in scalable
-            named[partition] = PositionWord.LATEST if is_done else _taken(option, partition, place, end)
+            named[partition] = PositionWord.LATEST if is_done else _position(option, partition, place, end)
     return named
 
 
-def _places(option: str, topic: TopicName, value: Any) -> Iterator[tuple[TopicName, Any]]:
+def _by_partition(option: str, topic: TopicName, value: Any) -> Iterator[tuple[TopicName, Any]]:
     """Returns one topic's partitions and their values; a partition may be named twice."""
     if isinstance(value, list):
         yield topic, _from_bytes(option, topic, value)
@@ -272,7 +272,7 @@ def _segment(option: str, topic: TopicName, part: str) -> TopicName:
 
 
 def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
-    """Returns the id in the bytes of a MessageIdData, which may be signed, as in Java."""
+    """Decodes a MessageIdData; its bytes may be signed, as in Java."""
     whole = values and all(type(value) is int and -128 <= value <= 255 for value in values)
     try:
         found = parse_message_id(bytes(value & 0xFF for value in values)) if whole else None
@@ -289,8 +289,8 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
     return found
 
 
-def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:
-    """Returns the position of a message id or word, ``place``; a start includes the message."""
+def _position(option: str, partition: TopicName, place: Any, end: bool) -> Position:
+    """Returns the position for ``place``, a word or the id of the first message (with ``end``, the last)."""
     if isinstance(place, str):
         word = _WORDS.get(place.lower())
         if word in (PositionWord.EARLIEST, PositionWord.LATEST):

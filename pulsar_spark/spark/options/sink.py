@@ -130,7 +130,7 @@ SINK.extend(PRODUCER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Options of a sink; the tables of options have the meaning of all other fields.
+    """Options of a sink. Fields not listed here have the meaning of the option with their name.
 
     Attributes:
         topic: topic of all rows; None: each row names its topic.

@@ -54,7 +54,7 @@ class SubscriptionSettings:
 
     Attributes:
         properties: names and values that the broker stores when it creates the subscription.
-        is_replicated: True if its position is copied to other clusters; None: by the namespace's policy.
+        is_replicated: True if brokers copy its position to other clusters; None: by the namespace's policy.
     """
 
     properties: tuple[tuple[str, str], ...] = ()
@@ -274,7 +274,7 @@ SOURCE.extend(VALUES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Options of a source; the tables of options have the meaning of all other fields.
+    """Options of a source. Fields not listed here have the meaning of the option with their name.
 
     Attributes:
         topics: the user's topics, in order and without repetition, not their partitions. Empty with a
@@ -323,7 +323,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
     """Returns the options of a source from parsed values, and checks their combinations.
 
     Args:
-        mode: mode of reading; None: not known yet. Then the start is that of a batch.
+        mode: mode of reading; None: not known yet. Then the start is a batch's.
     """
     client = client_options(values)
     _check_topics(values, mode)

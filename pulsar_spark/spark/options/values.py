@@ -1,4 +1,4 @@
-"""The options for the types of values: a table for source and sink, and the source's own, for payloads.
+"""The options for schemas and payloads: SCHEMAS, which source and sink share, and VALUES, the source's own.
 
 The driver reads and checks the user's schemas, from ``valueSchema`` and ``keySchema``.
 """
@@ -45,7 +45,7 @@ class GivenType(Enum):
 
 
 def _definition(text: str) -> str | Path:
-    """Returns Avro's JSON or the name of a primitive unchanged, or the path of a file."""
+    """Parses a schema option: Avro's JSON or a primitive's name as text, anything else as a file's path."""
     if re.fullmatch("[A-Z][A-Z0-9_]+", text):
         return text
     if text[:1] not in '{["' and not text.isalnum():
@@ -136,8 +136,8 @@ _MODE = VALUES.add(
     "`PERMISSIVE`: the value's columns are null; the column `__corruptValue`, if chosen, has the bytes. "
     "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
-# Options that have no effect if payloads are not decoded, and options that need the user's schema.
-_GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)
+_GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)  # need the user's schema
+# Options that have no effect if payloads are not decoded.
 _TYPED_ONLY = (VALUE_SCHEMA, KEY_SCHEMA, *_GIVEN_ONLY, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
 
 
@@ -254,7 +254,7 @@ def _primitive(definition: str | Path, data: bytes, kind: SchemaType | None) -> 
     """Returns the schema of a named primitive; raises SchemaError if its type is not ``kind``."""
     named = _PRIMITIVES.get(data.decode(errors="replace"))
     if named is None or kind not in (None, named):
-        # The contents of a file may be a secret.
+        # The error names only a file's path, because its contents may be a secret.
         shown = str(definition) if isinstance(definition, Path) else definition[:40]
         raise SchemaError(f"{shown!r} is not {'a primitive' if kind is None else kind.name}")
     return Schema(named)
