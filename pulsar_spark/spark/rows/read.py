@@ -1,9 +1,8 @@
 """Entries -> Arrow record batches of :class:`schema.RowColumns`: the rows that Spark reads.
 
-A read has one PayloadReader, by the format of its values, which also handles bad rows. Columns other than key
-and value must cost next to nothing. Small record batches are joined, because sending a batch costs about 2 ms
-while other processes use the same caches, as much as 10,000 rows of 100 bytes. Must not know how entries and
-values are decoded, nor use Spark's session.
+Each read has one PayloadReader, chosen by ``valueFormat``, which also handles bad rows. Columns besides key
+and value must cost almost no CPU. Small record batches are joined, because sending a batch takes about 2 ms,
+as long as 10,000 rows of 100 bytes. Must not know how entries and values are decoded, nor Spark's session.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class BadRows(Enum):
-    """Treatment of rows whose payload the schema cannot decode, in the terms of Spark's ``mode``."""
+    """Treatment of rows whose payload the schema cannot decode, named as in Spark's option ``mode``."""
 
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
@@ -44,11 +43,11 @@ class BadRows(Enum):
 
 
 class PayloadColumns(NamedTuple):
-    """The rows of n payloads.
+    """The columns of n payloads.
 
     Attributes:
-        columns: columns by name, n rows each; maybe more columns than are selected.
-        left_out: bool[n], flags of the rows that are left out; None: no row is.
+        columns: columns by name, n rows each, possibly more than the selected columns.
+        left_out: bool[n], True for rows to leave out; None: no row.
     """
 
     rows: int
@@ -60,9 +59,9 @@ class PayloadReader(Protocol):
     """Makes columns from payloads."""
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yields the columns of at least one message, in parts; raises the errors of the format for bad rows.
+        """Yields the columns of the messages, of which there is at least one, in parts of consecutive rows.
 
-        No reference to a part is kept while the next one is made.
+        Keeps no reference to a part while the next part is made. Bad rows raise the errors of the format.
         """
         ...
 
@@ -90,7 +89,7 @@ class SchemaValues:
         self._bad_rows = bad_rows
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yields the fields of the payloads, or one column ``value``, in the same parts as the reader.
+        """Yields the fields of the payloads as columns, or one column ``value``.
 
         Raises:
             SchemaError: a row cannot be decoded, and the mode is FAILFAST; names the first such row.
@@ -139,7 +138,7 @@ class SchemaValues:
         self._has_warned = True
 
 
-# A batch is closed at this size or at MAX_ROWS. Half this size reads messages of 1 KiB 10 % slower.
+# A batch is closed at this size or at MAX_ROWS. With half this size, messages of 1 KiB are read 10 % slower.
 MAX_BYTES = 6 * 1024 * 1024
 
 
@@ -193,14 +192,14 @@ class _Assembler:
     def record_batches(self, messages: DecodedMessages) -> Iterator[pa.RecordBatch]:
         """Yields the rows as one record batch; too many rows as several batches that share memory.
 
-        A batch is freed when the caller drops it, before the next rows are decoded, because reused memory is
-        still in the processor's cache.
+        Keeps no reference to a yielded batch. So the caller frees the batch before the next rows are decoded
+        into the same memory, which is still in the processor's cache.
         """
         if not len(messages):
             return
         count, first = len(messages), 0
         ends = [count]
-        # The size of the entries counts, not the size of the columns.
+        # ``max_bytes`` limits the size of the entries, not of the columns.
         if count >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
             sizes = pc.fill_null(pc.binary_length(messages.value), 0).to_numpy()
             offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
@@ -235,7 +234,7 @@ def _without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
-# Maximum rows, bytes and seconds of joined batches.
+# Maximum rows, bytes and seconds to collect batches that are joined.
 JOINED_ROWS = 40_000
 JOINED_BYTES = 8 << 20
 JOINED_SECONDS = 0.1
@@ -249,8 +248,8 @@ def joined(
 ) -> Iterator[pa.RecordBatch]:
     """Joins consecutive batches, up to a number of rows and bytes; larger batches are not joined.
 
-    The first batch is yielded at once, so that a task with slow rows sends some early, and later rows when a
-    limit is reached. One limit is time, so a replay has other batches. Rows keep their order, and batches
+    The first batch is yielded at once, so a slow task sends its first rows early. Later batches are collected
+    up to a limit of rows, bytes or time. Because of the time limit, a replay may have other batches. Batches
     without rows are left out. No reference to a yielded batch is kept.
     """
     held: list[pa.RecordBatch] = []

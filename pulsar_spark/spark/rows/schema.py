@@ -57,11 +57,11 @@ BROKER_PUBLISH_TIME = "__brokerPublishTime"
 CORRUPT_VALUE = "__corruptValue"
 
 # A record batch is closed at this many rows. With 10,000, a Python worker uses 1.4 times the CPU to read
-# messages of 100 bytes: the fixed cost of a batch is 1.6 ms while other processes use the same caches.
+# messages of 100 bytes, because each batch has a fixed cost of 1.6 ms.
 MAX_ROWS = 40_000
 MAX_TYPED_ROWS = 10_000  # limit for values with a schema, which may use far more memory than their bytes
 
-# Columns with the same value in all rows are kept up to this many rows; longer columns are made each time.
+# Columns with the same value in all rows are cached up to this many rows; longer columns are made each time.
 KEPT_ROWS = 2 * MAX_ROWS
 
 _MAX_MS = (1 << 63) // 1000 - 1  # latest time in ms that fits into an int64 of microseconds
@@ -82,7 +82,7 @@ class MetadataColumn:
 
 
 class Repeated:
-    """A column with the same value in all rows: a slice of an array that doubles up to a limit."""
+    """A column with the same value in all rows, sliced from a cached array, which grows up to KEPT_ROWS."""
 
     def __init__(self, make: Callable[[int], pa.Array]) -> None:
         self._make = make
@@ -118,7 +118,7 @@ def _of_topic(kind: pa.DataType, value: _OfTopic, messages: DecodedMessages) -> 
     return values.take(pa.array(np.repeat(np.arange(len(topics)), counts)))
 
 
-# Consecutive record batches are of one topic partition, with at most two columns of this kind.
+# Two are cached: the topic and the partition, because consecutive batches are mostly of one topic partition.
 @lru_cache(maxsize=2)
 def _repeated(
     kind: pa.DataType, value: Callable[[TopicName], str | int | None], topic: TopicName
@@ -144,7 +144,7 @@ def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
 
 
 def _microseconds(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Converts times in ms to microseconds, up to the latest that fits; negatives mean 2**63 or more."""
+    """Converts ms to microseconds, limited to int64; negative numbers are unsigned ones of 2**63 or more."""
     return np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS)) * 1000
 
 
@@ -200,7 +200,7 @@ METADATA_COLUMNS: dict[str, MetadataColumn] = {
     IS_NULL: MetadataColumn(BooleanType(), lambda messages: messages.is_null),
     INDEX: MetadataColumn(LongType(), lambda messages: messages.broker_index),
     BROKER_PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _broker_publish_time),
-    # All nulls. If rows are bad, the reader of the payloads makes the column instead.
+    # All null. If a batch has bad rows, the PayloadReader makes this column instead.
     CORRUPT_VALUE: MetadataColumn(BinaryType(), lambda messages: NO_BYTES.of(len(messages))),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)
@@ -210,7 +210,7 @@ VALUE = "value"
 
 
 class ValueFormat(Enum):
-    """The relation of payloads to columns, for reads and writes."""
+    """Form of payloads as columns, in reads and writes."""
 
     RAW = "raw"
     COLUMNS = "columns"
@@ -225,7 +225,7 @@ _TIME_DIGITS = 6  # digits of the seconds of Spark's time
 class RowColumns:
     """Columns of the payload, then metadata columns; or a selection of both in any order.
 
-    A task makes the schemas once, not once for each topic partition.
+    The schemas are cached, because a task uses them for each topic partition.
 
     Attributes:
         value_type: type that payloads are decoded to; None: the column ``value`` holds their bytes.
@@ -269,7 +269,7 @@ class RowColumns:
     def target(self) -> pa.DataType | None:
         """Returns the Arrow type that payloads are decoded to, with fields in the order of ``value_type``.
 
-        The whole ``value_type`` if none of its columns are selected.
+        Returns the whole ``value_type`` if no column of the payload is selected.
         """
         if self.projection is None or self.value_type is None:
             return self.value_type
@@ -287,7 +287,7 @@ class RowColumns:
     def projected(self, wanted: StructType) -> RowColumns:
         """Returns the columns that the user selects.
 
-        The decoder checks whether types can be promoted.
+        Does not check whether values can be promoted to a selected type, because the decoder checks that.
 
         Raises:
             OptionError: the source lacks a selected column, or the column cannot have that type or name.
@@ -338,7 +338,7 @@ class RowColumns:
 
     @property
     def _without_fields(self) -> str:
-        """Advice about the columns of fields, if the payload has one column; otherwise empty."""
+        """Returns advice how to get fields as columns; empty if fields are columns or in a struct."""
         if self.value_type is None:
             return ". For the fields of the topic's schema set valueFormat=columns"
         if self.is_flat and not self.has_fields:

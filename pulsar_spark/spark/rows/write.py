@@ -72,7 +72,7 @@ class MessageShape:
     Attributes:
         value: name of the column that holds the bytes of the value, or the columns from which a schema makes
             values.
-        topic: topic of all rows, whatever topic rows name; None: each row names its topic.
+        topic: topic of all rows, even if rows name other topics; None: each row names its topic.
         reserved: names of the reserved columns in the rows.
         ignored: names of columns that only the source has, which are not written.
         upsert: True if each row must have a key, because a compacted topic keeps the last message of each
@@ -87,12 +87,11 @@ class MessageShape:
 
     @property
     def allows_joined_batches(self) -> bool:
-        """Whether the rows' messages and their order do not depend on the ends of record batches.
+        """Whether record batches may be joined: messages and their order do not depend on batch ends.
 
-        Joined batches may end elsewhere in a replay, because Spark may end a task's rows early. The ends
-        matter for topics that rows name, which are opened and closed by batch, and for delivery times, which
-        decide whether a batch's rows are grouped by key. Batches of encoded values are not joined either,
-        because the values may be far larger than their columns.
+        A replay may join other batches. So batches are not joined if rows name topics, because writers are
+        opened and closed for each batch; and not with delivery times, because these decide whether a batch's
+        rows are grouped by key. Encoded values are not joined, because they may be far larger than columns.
         """
         has_times = not self.reserved.isdisjoint((DELIVER_AT, DELIVER_AFTER))
         return self.topic is not None and isinstance(self.value, str) and not has_times

@@ -188,8 +188,8 @@ def to_binary(array: pa.Array) -> pa.BinaryArray:
     return array.cast(pa.binary())
 
 
-# A struct column of this name beside key columns is the record itself, not a record of one field, because
-# the source's rows have this shape. Its null is a tombstone.
+# The source reads KEY_VALUE into a column ``key`` and a struct column of this name. So beside key columns,
+# this struct is the whole value, not a field of it; a null is a tombstone.
 _WHOLE = "value"
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (
@@ -287,5 +287,5 @@ def _check_type(path: str, kind: DataType) -> None:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Casts other Arrow types of the same Spark type: large types, and timestamps in session time."""
+    """Casts large types and timestamps of the session's time zone to the Arrow type that encoders expect."""
     return array if array.type == kind else array.cast(kind)
