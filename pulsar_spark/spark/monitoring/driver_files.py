@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class DriverFiles:
     """The files of one kind. Each file is replaced as a whole, so a reader never sees a part.
 
-    Its methods raise OSError if a file cannot be read or written, and RuntimeError if Spark does not run in
-    or beside this process.
+    Its methods raise OSError if a file cannot be read or written, and RuntimeError outside of Spark's
+    processes.
     """
 
     def __init__(self, folder: str) -> None:
@@ -53,7 +53,7 @@ class DriverFiles:
             return None
 
     def path(self) -> Path:
-        """Returns the files' folder, which is created with the first file. Asks Spark, in this thread."""
+        """Returns the files' folder, which is created with the first file. Works only in Spark's threads."""
         return self._file("name").parent
 
     def remove(self, name: str) -> None:
@@ -107,7 +107,7 @@ def add_sink_totals(query: str, batch: SinkTotals) -> None:
 
 
 def read_sink_totals(query: str) -> SinkTotals:
-    """Returns a query's totals since Spark was started; all 0 if Spark does not run beside this process."""
+    """Returns a query's totals since Spark was started; all 0 outside of Spark's processes."""
     try:
         return _read_totals(query)
     except (OSError, RuntimeError, ValueError):
@@ -148,7 +148,7 @@ def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> No
 def read_sink_topics(query: str) -> frozenset[tuple[str, str]]:
     """Returns service URL and name of each topic that a query has written to since Spark was started.
 
-    Empty if Spark does not run beside this process.
+    Empty outside of Spark's processes.
     """
     try:
         return frozenset((url, topic) for url, topics in _read_topics(query).items() for topic in topics)
@@ -199,7 +199,7 @@ class PlannerFile:
 
 
 def planners_path() -> Path | None:
-    """Returns the planners' folder on this host; None if Spark does not run in or beside this process."""
+    """Returns the planners' folder on this host; None outside of Spark's processes."""
     try:
         return _planners.path()
     except RuntimeError:

@@ -35,7 +35,7 @@ class BacklogPoint(NamedTuple):
     """A backlog at one trigger.
 
     Attributes:
-        messages: estimate of their messages; None if unknown.
+        messages: estimate of the messages in the entries; None if unknown.
     """
 
     time_ms: int

@@ -61,7 +61,7 @@ class PartitionBacklog(NamedTuple):
 
 
 class EntryMeans(NamedTuple):
-    """The mean contents of an entry."""
+    """Mean number of messages in an entry, and mean bytes of an entry."""
 
     messages: float
     size: float
@@ -91,7 +91,8 @@ class SourceReport:
         """Returns the report as JSON for Spark, see the module.
 
         Args:
-            topics: JSON of all partitions, because ``partitions`` may lack partitions without a backlog.
+            topics: JSON of all partitions; None: only those in ``partitions``, which may lack partitions
+                without a backlog.
         """
         if topics is None:
             topics = {}

@@ -201,9 +201,9 @@ class CommitLog(Closing):
                 topic=str(self.topic),
                 advice="Run only one query with this checkpoint, and start it again",
             )
-        # Another program may have written a copy of an older intent before this driver shut the topic. The
-        # next driver would read the copy first, and ignore this intent because it does not follow the copy.
-        # So all records before this intent are released.
+        # Another program may have written a copy of an older intent before this driver opened the topic
+        # exclusively. The next driver would read the copy first, and ignore this intent because it does not
+        # follow the copy. So all records before this intent are released.
         earlier = takewhile(lambda each: each.value != value, records)
         before = max((each.position for each in earlier), default=begin)
         try:
@@ -238,9 +238,9 @@ class CommitLog(Closing):
     def make_room(self, error: SendError) -> None:
         """Releases the backlog that makes a quota block producers, and rewrites the records still needed.
 
-        This is allowed only for a later micro-batch, because the transactions of the last intent are settled
-        then, so only the intent itself is needed. If a driver dies in between, the transactions of running
-        tasks time out. Raises SendError, caused by ``error``, if the records are still needed.
+        Raises SendError, caused by ``error``, if the last intent is for this micro-batch, because its records
+        are still needed. The transactions of an earlier intent have ended. If the driver dies during the
+        rewrite, the transactions of running tasks time out.
         """
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:

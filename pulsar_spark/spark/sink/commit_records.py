@@ -1,6 +1,7 @@
 """The records of a query's commit log: their JSON, and the state that results from them. Pure.
 
-``decode_record`` checks every field; nothing else reads the JSON.
+``decode_record`` checks every field; nothing else reads the JSON. [most, least] is a transaction's id, as two
+numbers of 64 bits.
 
     record            JSON                                              written by
     ----------------  ------------------------------------------------  -----------------------------------

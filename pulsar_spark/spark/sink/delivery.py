@@ -186,7 +186,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
 def _promised(
     options: SinkOptions, query: str | None, dedup: DedupTask | None
 ) -> tuple[str | None, str | None] | None:
-    """Returns the guarantee and its warning; None while both are unknown."""
+    """Returns the guarantee and its warning; None if the guarantee is not known yet."""
     if options.delivery is Delivery.TRANSACTIONAL:
         return _promised_in_transactions(options, query)
     if dedup is None:
@@ -196,7 +196,7 @@ def _promised(
         ), None
     try:
         is_deduplicated = dedup.deduplicates()
-    except PulsarError as error:  # all rows are written: only the log line is delayed
+    except PulsarError as error:  # not raised, because all rows are written; a later task logs the guarantee
         _log.info("query %s: not known yet whether the broker has deduplication enabled: %s", query, error)
         return None
     if is_deduplicated is None:

@@ -68,7 +68,7 @@ def find_duplicates(
         count = possible_duplicates(by_run, origin.run, new, sum(found.values()))
         unread = sum(each.unread for each in replays[topic])
         count = max(count, new if error is not None else min(unread, new))
-        for name, each in stored.items():  # at most the messages that this partition's task did not find
+        for name, each in stored.items():  # share: at most the stored messages not sent or found in this run
             share = min(count, max(each.total() - sent.get(name, 0) - found.get(name, 0), 0))
             count -= share
             twice[name] = share

@@ -65,7 +65,7 @@ def write_task(
     """
     prepare_worker()
     if options.delivery is Delivery.EFFECTIVELY_ONCE and micro_batch() is None:
-        return TaskReport({})  # the driver fails the write, faster than attempts of tasks
+        return TaskReport({})  # finish_batch raises the error, because Spark would repeat a failed task
     client = shared_client(options.client)
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None, writes)
@@ -130,7 +130,7 @@ def _send(
         warn_of_bytes(client, next(iter(writers.topics)))
     guarantee = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
-    # Other writes have no number.
+    # Only writes of deduplicated micro-batches are counted.
     of_batch = None if micro is None or dedup is None else (micro.query, micro.run, micro.number)
     query = None if micro is None else micro.query
     report = TaskReport.of(writers.sent, query, retry_count() - retries_before)
@@ -166,9 +166,9 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 
 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
-    """Whether users cannot notice larger batches: no user code sees them, and a full queue is no error.
+    """Whether record batches may be joined: no user code sees them, and a full queue is no error.
 
-    Rows that are grouped by key are held in any case.
+    With key-based batching they are not joined, because the producer collects rows in any case.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
     return shape.allows_joined_batches and not is_seen and not producer.is_key_based

@@ -88,15 +88,15 @@ class TopicEncoders:
             self._replay[1].open(new)
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """Returns the encoder of the topic's rows; raises as ``schema``, in a replay as opening a writer."""
+        """Returns the encoder of the topic's rows; raises as ``schema``, in a replay as ``writers.of`` too."""
         if topic not in self._encoders:
             self._encoders[topic] = self._earlier(topic) or row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
 
     def _earlier(self, topic: TopicName) -> ValueEncoder | None:
-        """Returns the encoder of an earlier run's version, if it is another version.
+        """Returns the encoder for an earlier run's schema version; None if it is the chosen version.
 
-        If its schema cannot be loaded, the stored rows count as different.
+        Also None if that schema cannot be used; the stored rows then count as different.
         """
         if self._replay is None:
             return None
@@ -160,7 +160,7 @@ def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | 
 def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, VersionedSchema | None]:
     """Returns the options with the encoding and keys of the topic's schema, and with the user's schemas.
 
-    Also returns the topic's latest schema, for :func:`pinned_schemas`; None: it has none. If rows name their
+    Also returns the topic's latest schema, for :func:`pinned_schemas`; None: the topic has none. If rows name
     topics, or the topic has no schema, the options decide the encoding.
 
     Raises:
@@ -179,7 +179,7 @@ def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, Ver
         if values.format is ValueFormat.STRUCT and values.kind is not PartKind.PRIMITIVE:
             kind = ReaderSchema(latest.schema).type
             kind = kind.field("value").type if latest.schema.type is SchemaType.KEY_VALUE else kind
-            if not pa.types.is_struct(kind):  # then both formats have one column
+            if not pa.types.is_struct(kind):  # not a record: both formats have one column
                 values = replace(values, format=ValueFormat.COLUMNS)
     if options.key_schema is not None and not (values.key_columns or values.is_pair):
         raise OptionError(

@@ -53,8 +53,8 @@ def write_in_transaction(
     """Writes one task's rows in a transaction, which is aborted if the write fails.
 
     The broker aborts the transaction after ``ttl`` seconds. ``log``: the query's log; None in a batch write.
-    ``write`` has closed all its producers when it returns or raises. If the micro-batch was committed, no row
-    is sent, but all rows are computed, because Spark stores the state of operators with their last row.
+    ``write`` has closed all its producers when it returns or raises. If an earlier run has committed the
+    micro-batch, no row is sent, but all rows are read, because Spark stores operators' state at the last row.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic

@@ -34,7 +34,7 @@ def read_write_numbers() -> dict[str, str]:
     try:
         return dict(_files.read_all(_files.path()))
     except RuntimeError:
-        return {}  # Spark does not run beside this process, so nothing was counted
+        return {}  # outside of Spark's processes, where nothing was counted
     except OSError as error:
         raise SendError(
             f"the writes of the micro-batch are not known: {error}",
