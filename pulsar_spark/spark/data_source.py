@@ -5,13 +5,13 @@ Spark 4.2 and 4.3 pass the options only when the table is created, each a second
 ``option.``, and with properties of the catalog such as the owner. So the options are stored in the metadata
 of the table's first column, which Spark keeps, and passes when the table is read.
 
-    CREATE TABLE     options: topic, option.topic, owner, ...    the schema made here has them in its metadata
-    SELECT           options from WITH (...)                      the table's schema
-    INSERT, save     options from WITH (...)                      the rows' schema, with any metadata
+    statement        options that Spark passes         schema
+    CREATE TABLE     topic, option.topic, owner, ...   made here, with the options in its metadata
+    SELECT           those of WITH (...)               the table's, with the options in its metadata
+    INSERT, save     those of WITH (...)               the rows', with any metadata
 
-A write never uses these options, because Spark passes the metadata of the rows, such as that of a Parquet
-file or another table, if their names and types are the table's. So the writer of a file could choose the
-cluster for the rows.
+A write never uses options from metadata. The rows may be from a Parquet file, whose metadata Spark passes,
+and the file's author must not choose the cluster for the rows.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def read_with(options: Mapping[str, str], schema: StructType) -> tuple[Mapping[s
         schema: schema from Spark; a table's schema contains its options.
 
     Raises:
-        OptionError: the options have a login and no cluster. A schema from elsewhere must not choose the
-            cluster that gets the login.
+        OptionError: the options have a login and no cluster; the schema must not choose the cluster that
+            gets the login, because somebody else may have written the schema.
     """
     kept = [field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})]
     if not kept:
@@ -301,8 +301,8 @@ def _link_for_streams(archives: list[str] | None) -> None:
     That process searches ``<files>/streaming_job`` instead of ``<files>``, so links are created there.
 
     Args:
-        archives: names of zip files and jars in ``<files>``, for which Spark has no public interface. None if
-            Spark stores them elsewhere, which is an error if this package is in one of them.
+        archives: names of the added zip files and jars in ``<files>``. None if this Spark version does not
+            show them; then a package that was loaded from an archive raises UnsupportedError.
     """
     files = Path(SparkFiles.getRootDirectory())
     if archives is None:

@@ -15,7 +15,7 @@ Behaviour of both versions, from their sources and from traces of their calls:
 * A batch calls no ``partitions`` if the query does not use its rows.
 * ``commit(end)`` is called as in later versions, when the next batch is in the offset log.
 
-So there are four orders of the first calls:
+So there are four orders of the first calls ("wrapped": Trigger.AvailableNow with that setting):
 
     new query                   latest  initial  [partitions]  latest
     restart                     partitions(o, o)  [partitions(start, o)]  latest
@@ -157,7 +157,7 @@ class OlderStreamReader(PulsarStreamReader):
         return [] if start == end else super().partitions(start, end)
 
     def _require_name(self, name: str) -> None:
-        """Raises OptionError if the user's subscription is not ``name``, which an end of Spark's contains."""
+        """Raises OptionError if the user's subscription is not ``name``, the one in an offset from Spark."""
         if parse_source(self._options, Mode.STREAM).subscription not in (None, name):
             raise OptionError(
                 f"the checkpoint's subscription is {name}, which Spark {spark_version} cannot change here",
@@ -192,7 +192,7 @@ class OlderStreamReader(PulsarStreamReader):
 
 
 def _require_progress(processed: Offsets, found: Offsets, run_end: Offsets) -> None:
-    """Refuses a run whose end, which Spark has already, is before the checkpoint or in another cluster."""
+    """Raises an error if the run's end, fixed by Spark, is before the checkpoint or in another cluster."""
     if found.left.moves != processed.left.moves:
         raise OtherClusterError(
             f"the checkpoint is of another cluster, and Spark {spark_version} ends the run where topics end",

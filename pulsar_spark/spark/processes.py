@@ -42,7 +42,7 @@ def application_folder() -> Path:
     """Returns Spark's folder for the application's files, which only its user can read.
 
     Raises:
-        RuntimeError: Spark does not run in or beside this process.
+        RuntimeError: this process is neither Spark's driver nor started by Spark.
     """
     try:
         root = SparkFiles.getRootDirectory()
@@ -58,8 +58,8 @@ def application_folder() -> Path:
 _DAEMON = "pyspark.daemon"
 _REUSED = "SPARK_REUSE_WORKER"  # read by PySpark's daemon
 
-# Bytes. Once a block of this size is freed, glibc allocates blocks up to this size from its heap, and keeps
-# at least twice as much there. Few blocks of a record batch outside of Arrow are larger.
+# Bytes. Once a block of this size was freed, glibc allocates blocks up to this size from its heap, and keeps
+# twice as much free memory there. Few blocks of a record batch are larger, except Arrow's, which Arrow pools.
 _LARGEST_KEPT = 16 * 1024 * 1024
 
 
@@ -67,9 +67,9 @@ _LARGEST_KEPT = 16 * 1024 * 1024
 def prepare_worker() -> None:
     """In a reused worker, keeps memory and objects for the next task; each task calls this at its start.
 
-    Later calls, and calls in other processes, do nothing. PySpark's daemon collects all garbage after each
-    run of a reused worker. Most examined objects belong to modules, which live as long as the worker, so all
-    existing objects are exempted.
+    Later calls, and calls in other processes, do nothing. PySpark's daemon runs the garbage collector after
+    each task of a reused worker. Existing objects are exempted, because most belong to modules and are never
+    freed.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
@@ -112,7 +112,7 @@ def set_up_logs(level: int | None) -> None:
 
 
 def warn_of_login(options: ClientOptions, log_key: str | None = None) -> None:
-    """Warns, once in the application, if others can read a secret; raises as ``login_risk``."""
+    """Warns, once in the application, if others can read a secret; raises the errors of ``login_risk``."""
     risks = [login_risk(options)]
     risks += [
         f"Spark shows the environment variable {name} in the UI and in YARN's logs. Rename it: Spark hides "
@@ -138,5 +138,5 @@ def is_first_to_say(what: str) -> bool:
     except FileExistsError:
         return False
     except (OSError, RuntimeError):
-        return True  # Spark does not run in or beside this process, or the folder is not writable
+        return True  # outside of Spark's processes, or the folder is not writable
     return True

@@ -68,7 +68,7 @@ class PulsarProgressListener(StreamingQueryListener):
         self._ended: frozenset[str] = frozenset()  # ended planners that may not have stopped yet
         self._complained: set[str] = set()
         self._written: dict[str, SinkTotals] = {}  # by query id: totals at the last progress
-        self._path: Path | None = None  # of planners' reports; requested only on Spark's thread
+        self._path: Path | None = None  # folder of planners' reports; requested only on Spark's thread
         self._server: PageServer | None = None
 
     # ---- called by Spark

@@ -55,7 +55,7 @@ from pulsar_spark.spark.spark_api import (
 
 _log = logging.getLogger(__name__)
 
-# Spark requires a number in its marker; it is not used.
+# Number in the ReadLimit for Spark, which requires one; the number is not used.
 _LIMITED = 1
 
 
@@ -86,9 +86,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offsets.to_json(self._planner().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Returns a marker that the user's limits apply.
+        """Returns a placeholder for the user's limits, because Spark's ReadLimits have only one limit each.
 
-        Spark's own limits have only one kind each, and Spark passes another marker if no limit applies.
+        Spark passes the placeholder to ``latestOffset``, or ReadAllAvailable if no limit applies.
         """
         return ReadMaxRows(_LIMITED)
 
@@ -96,8 +96,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Returns the next end within the user's limits; ``start`` itself without new messages.
 
-        If Spark calls repeatedly, waits a moment for new entries, because this costs less and finds entries
-        sooner.
+        If Spark calls repeatedly, waits a moment for new entries, because waiting costs less than more calls
+        and finds entries sooner.
         """
         return self._next_end(start, limited=not isinstance(limit, ReadAllAvailable))
 
@@ -122,7 +122,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Returns the tasks for partitions with new messages. A restart begins here to finish a batch."""
+        """Returns the tasks for partitions with new messages. After a restart, Spark may call this first."""
         begin = self._offsets.from_json(start)
         ranges = self._planner().ranges(begin, self._offsets.from_json(end))
         return _partitions(parse_source(self._options, Mode.STREAM), ranges)
@@ -134,11 +134,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def commit(self, end: Json) -> None:
-        """Repeats a failed acknowledgement of ``latestOffset``.
+        """Repeats acknowledgements that failed in ``latestOffset``.
 
-        Spark calls this late, with the offset that ``latestOffset`` has already received as its start, and
-        never for the last batch. Positions of topics that were deleted, or created again, must not be
-        acknowledged again.
+        ``end`` is not used: ``latestOffset`` has already received and acknowledged it as its start, and its
+        topics may have been deleted or created again since. Spark never commits the last batch.
         """
         self._planner().commit()
 
@@ -185,7 +184,7 @@ class PulsarReader(DataSourceReader):
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one task; none for the partition that Spark makes if there are none."""
+        """Yields the rows of one task; no rows for the partition that Spark makes if no task exists."""
         return _read(self._options, self._rows, partition)
 
 
@@ -255,24 +254,24 @@ def _typed_batches(
         values = rows.values(client, each.topic, options.values, ledger=each.end.ledger)
         try:
             yield from batches_of([entries], values=values)
-        except TopicNotFoundError:  # when a schema was requested
+        except TopicNotFoundError:  # from a request for a schema
             losses.lost(each.topic, _deleted(each))
 
 
 def _until_deleted(asked: Range, entries: Iterator[Entries], losses: LossReporter) -> Iterator[Entries]:
     """Yields the entries. A topic that is deleted before or during the read is reported as data loss."""
     began, messages, size = now(), 0, 0
-    is_told = _log.isEnabledFor(logging.INFO)
+    is_logged = _log.isEnabledFor(logging.INFO)
     try:
         for each in entries:
-            if is_told:
+            if is_logged:
                 messages += int(np.maximum(each.messages, 1).sum())
                 size += int(each.sizes.sum())
             yield each
     except TopicNotFoundError:
         losses.lost(asked.topic, _deleted(asked))
         return
-    if is_told:
+    if is_logged:
         _log.info(
             "%s (%s, %s]: %d messages (%d bytes) in %.3f s",
             *(asked.topic, asked.start, asked.end, messages, size, now() - began),

@@ -59,7 +59,7 @@ class RowPlan:
     def values(
         self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int
     ) -> PayloadReader:
-        """Makes the reader of payloads for one range of a topic partition; ``ledger``: ledger of its end."""
+        """Makes the PayloadReader for a range of a topic partition; ``ledger``: ledger of the range's end."""
         if self.reader is None:
             return RawValues(self.columns)
         # A topic that is deleted and created again has new ledgers, and its schema versions start at 0. So
@@ -222,9 +222,9 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """Returns the schemas with the most fields, one for each column type; one may have all topics' fields.
+    """Returns the schemas with the most fields, candidates to read all topics; one for each column type.
 
-    Empty if schemas are of different kinds, because some kinds have no columns.
+    Empty if schemas have different types, because some types have no columns.
     """
     if len({schema.type for schema in schemas}) > 1:
         return []

@@ -39,10 +39,10 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
-        """For Spark 4.0, which passes Arrow to a streaming sink that also has the class of a batch sink."""
+        """Stand-in for Spark 4.0, which passes Arrow to a streaming sink that is a DataSourceArrowWriter."""
 
 
-# Since Spark 4.2 times have no zone without this argument; before, they are in UTC.
+# Without this argument, Arrow's times have no zone since Spark 4.2, and are in UTC in earlier versions.
 _UTC: dict[str, Any] = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
 
 
