@@ -46,7 +46,7 @@ class Wanted(Protocol):
 
     @property
     def is_passed(self) -> bool:
-        """Whether entries further back need not be read."""
+        """Whether earlier entries need not be read."""
 
     @property
     def is_newest_known(self) -> bool:
@@ -58,11 +58,11 @@ class Wanted(Protocol):
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns the entry before which a quick search continues; None: the quick search has ended."""
+        """Returns the entry before which to continue, without the entries between; None: no jump."""
 
     @property
     def unseen(self) -> Unseen | None:
-        """Returns wanted entries that a quick search may have skipped; None: no entries were skipped."""
+        """Returns wanted entries that jumps may have skipped; None: no entries were skipped."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
@@ -79,7 +79,7 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
 def find_in_sealed(client: Client, topic: TopicName, proof: StoredProof) -> Mapping[Outgoing, MessageId]:
     """Returns the stored entries of a proof in a segment that gets no more entries, with their ids.
 
-    One WARNING says how many messages may be stored besides, if the segment cannot be searched completely.
+    One WARNING says how many more messages may be stored, if the segment cannot be searched completely.
     """
     wanted = _Proven(proof)
     search = _Search(client, topic, wanted, wanted.take, KnownBatch())
@@ -139,7 +139,7 @@ def search_back(
 
 
 class _Proven:
-    is_newest_expected = False  # a missing entry soon fails the task, whose next attempt searches for longer
+    is_newest_expected = False  # without it the task fails soon, and its next attempt searches for longer
     jump = unseen = None
 
     def __init__(self, proof: StoredProof) -> None:
@@ -159,7 +159,7 @@ class _Proven:
         names = entries.texts(EntryField.PRODUCER_NAME)
         ours = pc.equal(names, proof.producer_name.encode()).to_numpy(zero_copy_only=False)
         last = entries.last_sequence_id
-        # The wanted entries lie after older entries of the producer.
+        # All wanted entries lie after older entries of the producer.
         self._has_older = self._has_older or bool((ours & (last < proof.first_sequence_id)).any())
         is_wanted = ours & (last >= proof.first_sequence_id) & (last <= proof.last_sequence_id)
         for row in np.flatnonzero(is_wanted).tolist():
@@ -227,9 +227,9 @@ class _Search:
     ) -> None:
         """Reads a segment that gets no more entries; raises PulsarError if some cannot be read in time.
 
-        Entries up to ``after`` need not be read. A reader's start position has the last entry. Brokers may
-        report an older one as the last message, and entries after the start of an open transaction are never
-        received, so reading them times out.
+        Entries up to ``after`` need not be read. The last entry is the start position of a reader of the end,
+        because brokers may report an older entry as the last message. Entries after the start of an open
+        transaction are never received, so reading them times out.
         """
         with self._reader() as consumer:
             visible, stored = consumer.last_message_id()
@@ -238,7 +238,7 @@ class _Search:
             self._backwards(end, first_step, growth, max_steps)
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
-        step = first_step = max(first_step, 2)  # tasks may have written at the same time
+        step = first_step = max(first_step, 2)  # at least 2, because tasks may write at the same time
         while self._wanted.jump is not None:
             positions = positions_before(self._client, self._topic, end.next_entry, step)
             start = next((each for each in positions if each < end), None)
@@ -270,7 +270,7 @@ class _Search:
             low = start
 
     def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
-        """Reads entries that were not read before; a quick search ends when no newer entry is wanted."""
+        """Reads entries that were not read before; ``is_quick``: only until no skipped entry is wanted."""
         options = RangeOptions(
             poll_timeout=self._deadline.left,
             visible=False,

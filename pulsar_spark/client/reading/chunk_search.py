@@ -47,7 +47,7 @@ class ChunkSearch:
 
     Each step goes further back, until the topic's beginning, entries older than the maximum age of an
     incomplete message, or a task's maximum number of searched entries. No entry is searched twice. The next
-    range of the topic in this process begins with the known chunks.
+    range of the topic in this process knows the found chunks.
 
     Args:
         start: start of the range, before which no entry is known.
@@ -95,7 +95,7 @@ class ChunkSearch:
         index, metadata = self._known, last.metadata
         found = _found(last, len(last.payload))
         if index.is_settled(found.key, found.place):
-            self.settle(last)  # the next search need not go further back
+            self.settle(last)  # so that the next search need not go further back
             return None
         chunks, total = metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
         while True:
@@ -138,7 +138,7 @@ class ChunkSearch:
         return self._index
 
     def _assembled(self, key: bytes, places: list[MessageId], last: Entry) -> Assembled | Dropped | None:
-        """Assembles a message from its chunks at ``places`` and its last chunk, as ChunkAssembler.take."""
+        """Assembles a message from its chunks at ``places`` and its last chunk; see ChunkAssembler.take."""
         assembler = ChunkAssembler(self._limits)
         for entry in self._read(key, places):
             take(assembler, entry)

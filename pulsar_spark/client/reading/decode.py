@@ -30,8 +30,8 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 # Maximum bytes that one entry may decompress to, far above real entries. Because 2 KB can decompress to
 # gigabytes, the bytes are also bounded by a multiple of the received bytes plus a multiple of the maximum
-# message size. Producers compare that size with the compressed bytes: an entry that is refused here is four
-# times as large, and compresses to a hundredth.
+# message size. So a refused entry compresses to less than a hundredth, and is over four times the maximum
+# message size, with which producers compare the compressed bytes.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
@@ -41,7 +41,7 @@ MAX_MESSAGES = 1_000_000
 MAX_CHUNKED = 2**31 - 1
 # Seconds that entries of short ranges wait for entries of the next ranges, to be decoded together.
 _JOINED_SECONDS = 0.1
-# Unbatched entries; fewer are joined with the next entries, because decoding has a fixed cost.
+# Fewer unbatched entries than this are decoded with the next ones, because each call has a fixed cost.
 _FEW = 24
 # The property by which Kafka-on-Pulsar marks entries that it stores in another format than Pulsar's.
 _FORMAT = b"entry.format"
@@ -82,11 +82,11 @@ def decode_entries(
     Messages are yielded together when their entries reach ``max_rows`` or ``max_bytes``, with the entry that
     reaches the limit. So their number exceeds the limit, but is less than twice the limit unless a single
     entry is larger. Messages of several ranges are yielded together, too, because each call has a fixed cost,
-    but the first range's at once, and others after 0.1 s, so that a slow task has some early. Yields no
+    but those of the first range at once, and others after 0.1 s, so a slow task has rows early. Yields no
     messages if all rows lie before the start or after the end.
 
     Args:
-        ranges: ranges; the entries of each are used up before the next range is requested.
+        ranges: ranges; the entries of each are consumed before the next range is requested.
         max_bytes: limit of the entries' bytes, uncompressed, with metadata.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: function that returns the cluster's maximum message size in bytes; None: the
@@ -201,10 +201,10 @@ def _kind_of(part: _Part) -> object:
 
 
 class _Range:
-    """Entries of a range that may be decoded, and their rows that count.
+    """Entries of a range that are small enough to be decoded, and their wanted rows.
 
     Attributes:
-        cuts: by entry: only its rows after the first batch index, up to the second one, are wanted.
+        cuts: for an entry, two batch indexes: only rows after the first, up to the second, are wanted.
     """
 
     def __init__(

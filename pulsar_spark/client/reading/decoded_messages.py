@@ -332,7 +332,7 @@ class SchemaVersions(NamedTuple):
 
 
 def schema_versions(messages: DecodedMessages) -> SchemaVersions:
-    """Reads the versions of at least one message; no work is done for single messages of a batch."""
+    """Reads the versions of at least one message; takes time for each entry, not for each message."""
     parts = [part for run in messages.runs for part in run.entries]
     found = pa.concat_arrays([part.texts(EntryField.SCHEMA_VERSION) for part in parts]).dictionary_encode()
     distinct = [_version(text) for text in found.dictionary.to_pylist()]

@@ -215,7 +215,7 @@ class _RangeReader:
     def _probe(self, found: MessageId | None) -> Gap:
         """Judges a gap by the first entry of a second reader after the position; reports lost messages.
 
-        If the position's ledger seems deleted, this reader begins again at the position.
+        If the position's ledger seems deleted, the second reader begins again at the position.
         """
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(

@@ -46,7 +46,7 @@ def read_ranges(
     chunks: ChunkLimits | None = None,
     decryptor: Decryptor | None = None,
 ) -> Generator[Generator[Entries, None, None], None, None]:
-    """Yields all entries in ``(start, end]`` of each range in turn, whole, in order; the next are prefetched.
+    """Yields all entries in ``(start, end]`` of each range in turn, whole, in order; prefetches next ranges.
 
     A chunked message belongs to the range with its last chunk, and is yielded as one entry instead of that
     chunk. Its other chunks are left out; chunks before the range are read, too. Messages that stay incomplete
@@ -57,7 +57,7 @@ def read_ranges(
     for locks of that thread.
 
     An error of a range is raised instead of its entries, and the next ranges can still be read. When the next
-    range is requested, the rest of the range before is dropped. Entries are decrypted, and chunks assembled,
+    range is requested, the rest of the previous one is dropped. Entries are decrypted, and chunks assembled,
     on the caller's thread.
 
     Args:

@@ -66,7 +66,7 @@ class OriginReader:
         return origins, numbers
 
     def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
-        """Returns the origin of a first entry; payload and, unless it is a chunk, metadata are signed."""
+        """Returns the origin in ``field``, which signs the payload and, except for chunks, the metadata."""
         entry = entries.one(row)
         metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
         if metadata is None:

@@ -149,22 +149,22 @@ class PlanningClient:
             except PulsarError as error:
                 if not error.is_passing:
                     raise
-                return True  # a stream continues, and asks again
+                return True  # a stream calls this method again
         return self._has_transactions
 
-    def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
+    def visible_end(self, topic: TopicName, reported: MessageId, seen: MessageId) -> MessageId:
         """Returns the last entry of a segment that a reader receives in time.
 
         Args:
-            told: last message in the broker's answer.
+            reported: last message in the broker's answer.
             seen: entry that is known to be visible.
         """
-        # For a long range, the next call continues at this result.
+        # If time runs out in a long range, the next call continues at this result.
         stored = self.stored_end(topic)
-        return visible_end(self._client, topic, told, stored, _SILENCE, seen, self.operation().seconds)
+        return visible_end(self._client, topic, reported, stored, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
-        """Yields turns to ask again whether compacted topics are empty; none if they are not read."""
+        """Yields whenever to ask again whether a compacted topic is empty; never if none is read."""
         return probe.opening_turns() if self.read_compacted else iter(())
 
     def stored_end(self, topic: TopicName) -> MessageId:

@@ -1,6 +1,6 @@
 """Probes of a topic partition for planning: its bounds, entries, times and ledgers.
 
-They use readers that leave nothing at the broker, and keep no payload. All raise the errors of ``Consumer``.
+Probes use readers that leave nothing at the broker, and keep no payload. All raise ``Consumer``'s errors.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def count_entries(
 
 
 def opening_turns() -> Iterator[None]:
-    """Yields turns to ask again whether compacted topics are empty, each after a longer pause.
+    """Yields whenever to ask again whether a compacted topic is empty, after growing pauses.
 
     A broker that has not opened a compacted topic yet answers as if it were empty.
     """

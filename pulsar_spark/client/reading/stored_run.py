@@ -46,9 +46,9 @@ _ROWS = 10_000
 # Factor from one step back to the next. It is small, so that few unneeded entries are read.
 _GROWTH = 1.25
 
-# Entries of the first step back. A task whose producer name has a last id of this micro-batch, or of a later
-# one, begins with one entry instead. If the broker knows no id, or the query's own id of an earlier
-# micro-batch, this is the only step, to find rows that other tasks have stored.
+# Entries of the first step back; 1 if the broker's last id of the producer name is of this micro-batch or a
+# later one. If the broker knows no id, or the query's own id of an earlier micro-batch, this is the only
+# step; it finds rows that other tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -87,7 +87,7 @@ class StoredRun:
         copied_from: clusters in which the query has written the micro-batch before, and from which more of
             its messages may be copied later.
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
-        is_again: whether some of these rows were sent when other rows were stored already.
+        is_again: whether some of these rows were sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
         has_older: whether the query has written an earlier write or micro-batch.
         blocks: messages, which are read on demand.
@@ -236,7 +236,9 @@ class _RunReader:
         self._search = RunSearch(run)
         # If the broker has no last id, or the query's own id of an earlier micro-batch, there is one step. In
         # a sealed segment a query's first micro-batch goes further back only from entries of the query.
-        self._is_look = not run.is_claimed and (run.is_sealed or run.last_sequence_id < 0 or run.may_be_own)
+        self._is_one_step = not run.is_claimed and (
+            run.is_sealed or run.last_sequence_id < 0 or run.may_be_own
+        )
         self._copied_from: set[str] = set()
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
@@ -285,10 +287,10 @@ class _RunReader:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
             # Rows of earlier runs were stored before this process first searched, so they are known.
-            is_searched = (self._is_look and known.has_looked) or self._search_back(known)
-            known.has_looked |= self._is_look and is_searched
-            if self._is_look and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
-                self._is_look = False
+            is_searched = (self._is_one_step and known.has_looked) or self._search_back(known)
+            known.has_looked |= self._is_one_step and is_searched
+            if self._is_one_step and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
+                self._is_one_step = False
                 is_searched = self._search_back(known)
             return is_searched
 
@@ -306,7 +308,7 @@ class _RunReader:
             take,
             first_step=1 if self._run.is_claimed and not self._run.is_sealed else _LAST_ENTRIES,
             growth=_GROWTH,
-            max_steps=1 if self._is_look else None,
+            max_steps=1 if self._is_one_step else None,
             known=known,
             is_sealed=self._run.is_sealed,
         )

@@ -31,7 +31,7 @@ from pulsar_spark.protocol.reading.permits import Permits
 
 # Bytes that may be in flight to a reader, unless one entry is larger.
 _WINDOW_BYTES = 1 << 20
-# Maximum entries, and approximate bytes, that a tail follows at a time, because only tasks read more.
+# Maximum entries, and approximate bytes, that a tail reads at a time, because tasks read longer parts.
 _FOLLOWED_ENTRIES = 16
 _FOLLOWED_BYTES = 64 << 10
 
@@ -183,7 +183,7 @@ _ASKED_AFTER = 0.5
 def visible_end(
     client: Client,
     topic: TopicName,
-    told: MessageId,
+    reported: MessageId,
     stored: MessageId,
     silence: float,
     seen: MessageId = MessageId.EARLIEST,
@@ -192,7 +192,7 @@ def visible_end(
     """Returns the last visible entry of a segment, at least the broker's answer.
 
     Args:
-        told: last message in the broker's answer, or the position before the first entry.
+        reported: last message in the broker's answer, or the position before the first entry.
         stored: last entry, visible or not.
         silence: seconds without an entry after which the rest counts as invisible, because it belongs to an
             open transaction; shorter if the broker has read all entries.
@@ -202,13 +202,13 @@ def visible_end(
     Raises:
         DeadlineError: the connection was lost for longer than the operation timeout.
     """
-    if stored <= told.whole_entry:
-        return told
+    if stored <= reported.whole_entry:
+        return reported
     before = MessageId(stored.ledger, stored.entry - 1)
     given = _last_given(client, topic, before, stored, silence, patience)
     if given > before:
         return given
-    after = seen if told < seen <= stored else told
+    after = seen if reported < seen <= stored else reported
     return _last_given(client, topic, after, stored, silence, patience)
 
 

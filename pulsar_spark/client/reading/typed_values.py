@@ -220,7 +220,7 @@ class TypedValueReader:
         reader: schemas of the read.
         target: type of the column: the type of ``reader``, or a projection of it.
         refuse_changes: True if a newer version whose values the columns cannot hold is an error.
-        pool: allowance of work of the task that reads; None: the task reads nothing else.
+        pool: budget of work that all readers of the task share; None: this is the only reader.
     """
 
     def __init__(
@@ -292,7 +292,9 @@ class TypedValueReader:
             if unknown:
                 self._writers.update(self._versions_of(self._topic, unknown))
                 if self._own is not None and self._pinned in unknown:
-                    self._writers.setdefault(self._pinned, self._own)  # it was deleted after the start
+                    self._writers.setdefault(
+                        self._pinned, self._own
+                    )  # the version was deleted after the start
             for version in new:
                 writer = self._writers.get(version)
                 is_newer = version > self._pinned or (version == self._pinned and writer != self._own)
@@ -316,7 +318,7 @@ class TypedValueReader:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
         except (SchemaError, UnsupportedError):
-            return  # no columns fit the version's values
+            return  # no columns can hold the version's values
         reader = self._of_writer(writer)
         if not changes and isinstance(reader, str):
             changes = [reader]
