@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-# Maximum partitions of a topic, far above real clusters. It bounds the memory that a broker can claim.
+# Maximum partitions of a topic, far above real clusters. Bounds the memory that a broker can claim.
 MAX_PARTITIONS = 100_000
 
 # Seconds until an unreachable broker is an error, at the start of a query.

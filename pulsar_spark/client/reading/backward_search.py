@@ -209,12 +209,12 @@ class _Search:
 
     def _ends(self, consumer: Consumer) -> tuple[MessageId, MessageId]:
         """Returns the last visible entry and the last entry, by a reader that has just been opened."""
-        told, stored = (each.whole_entry for each in consumer.last_message_id())
+        visible, stored = (each.whole_entry for each in consumer.last_message_id())
         if self._topic.is_segment and stored.is_entry:
-            told = visible_end(
-                self._client, self._topic, told, stored, _SETTLING, patience=self._deadline.left
+            visible = visible_end(
+                self._client, self._topic, visible, stored, _SETTLING, patience=self._deadline.left
             )
-        return told, stored
+        return visible, stored
 
     def _visible_now(self, consumer: Consumer) -> MessageId:
         if not self._topic.is_segment:

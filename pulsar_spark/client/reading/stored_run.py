@@ -89,7 +89,7 @@ class StoredRun:
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
         is_again: whether some of these rows were sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
-        has_older: whether the query has written an earlier write or micro-batch.
+        has_older: whether an entry of an earlier write or micro-batch of the query was found.
         blocks: messages, which are read on demand.
     """
 

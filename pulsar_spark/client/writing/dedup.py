@@ -134,7 +134,7 @@ class Replay(NamedTuple):
     Attributes:
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
-        is_again: whether some stored rows were sent when other rows were stored already.
+        is_again: whether some stored rows were sent after an even earlier run had stored rows.
         segments: searched segments of a scalable topic.
     """
 
@@ -155,7 +155,7 @@ class DedupTask:
         secret: secret of the query that signs entries, at most 64 bytes.
         required: whether a topic without deduplication is an error.
         strict: whether sending rows that may be stored already is an error.
-        may_be_replay: whether an earlier run may have written rows, by Spark's information.
+        may_be_replay: whether an earlier run may have written rows, as Spark reports.
         decryptor: decryptor of rows that earlier runs have encrypted.
         topics: opened topics, by the names that rows use.
         warning: warning that the driver must log once, or None.
@@ -193,7 +193,7 @@ class DedupTask:
     def opens_all(self, topic: TopicName) -> bool:
         """Whether producers of partitions without rows are opened, too, to find stored rows anywhere.
 
-        Spark does not report a repeated stage. Then the first rows of a task are searched only in their own
+        Spark does not report a repeated stage. So the first rows of a task are searched only in their own
         partitions, and later rows in all partitions.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
@@ -207,12 +207,12 @@ class DedupTask:
         run, found = self.run_of(topic), partition.stored
         run.partitions[name] = partition
         if found.is_late:
-            self.tell_late(name)
+            self.record_late(name)
         partition.begin = found.begin
         partition.has_older |= found.has_older
         self.may_be_replay |= found.begin is not None
         run.stored.add(partition.number, found.blocks)
-        self.tell_unread(name, partition)
+        self.warn_unread(name, partition)
 
     def must_prove(self, topic: TopicName) -> bool:
         """Whether deduplication of the topic partition is not proven yet."""
@@ -227,7 +227,7 @@ class DedupTask:
         text = f"{self.name} {self.origin.batch} {number}".encode()
         return f"{self.name}-{hashlib.blake2b(text, key=self.secret, digest_size=6).hexdigest()}"
 
-    def tell_unread(self, topic: TopicName, partition: PartitionRun) -> None:
+    def warn_unread(self, topic: TopicName, partition: PartitionRun) -> None:
         """Warns if stored messages cannot be read; raises DuplicatesError if the task is strict."""
         stored = partition.stored
         if not (stored.copied_from or stored.unread) or partition.unread:
@@ -253,7 +253,7 @@ class DedupTask:
             *(topic, self.name, text),
         )
 
-    def tell_late(self, topic: TopicName) -> None:
+    def record_late(self, topic: TopicName) -> None:
         """Records that a later micro-batch is already written; raises DuplicatesError for a strict task."""
         text = (
             f"micro-batch {self.origin.batch} is written after a later one: the checkpoint was set back or "
@@ -299,7 +299,7 @@ class DedupTask:
         encoded = Rows(encode_batch_messages(columns, order=order), extras)
         is_new = ~run.stored.take(encoded, bounds)
         for each, partition in run.partitions.items():
-            self.tell_unread(each, partition)
+            self.warn_unread(each, partition)
         found = rows.take(np.sort(order[is_new]))
         if not self.strict:
             return [found]
@@ -347,7 +347,7 @@ class DedupTask:
         run = self.run_of(topic)
         run.stored.read_rest()
         for each, partition in run.partitions.items():
-            self.tell_unread(each, partition)
+            self.warn_unread(each, partition)
 
     def close(self) -> None:
         """Stops reading stored rows."""

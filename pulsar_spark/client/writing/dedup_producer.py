@@ -53,7 +53,7 @@ class DedupProducer(Producer):
 
     ``partition`` is a partition of the topic, with its number from 0, or the topic itself. The name and the
     initial sequence id of the options are not used. ``on_receipt`` is not called for messages that are stored
-    already. All other arguments are those of :class:`Producer`.
+    already. All other arguments are as for :class:`Producer`.
 
     Raises:
         BusyError: another copy of the task has the name.
@@ -129,7 +129,7 @@ class DedupProducer(Producer):
             return
         super().flush()
         if self.is_sealed:
-            return  # ``settle`` gives the entries that wait
+            return  # ``settle`` returns the entries that wait
         self._awaits_first = False
         partition = self._partition
         partition.begin = partition.begin or self._begin()
@@ -247,7 +247,7 @@ class DedupProducer(Producer):
             last = self.reopen(self._partition.name, sent + 1)
         except TerminatedError:
             if self.is_sealed:
-                return  # the segment's children prove it
+                return  # the producers of the segment's children prove it
             raise
         if last > sent:  # another program got the name for a moment
             raise foreign_writes(str(self.topic), self._partition.name)

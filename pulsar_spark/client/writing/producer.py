@@ -410,7 +410,7 @@ class Producer:
                     assert_never(step)
 
     def _reopen(self) -> None:
-        """Opens the producer again and sends the pending entries; called and left with the lock held."""
+        """Opens the producer again and sends the pending entries; call it with the lock held."""
         due = self._writer.window.due_at
         assert due is not None  # callers wait only while an entry is pending
         loss = self._writer.loss

@@ -1,6 +1,6 @@
-"""Finds the rows that earlier runs of a task have stored in segments that are sealed meanwhile.
+"""Finds the rows that earlier runs of a task have stored in segments that are now sealed.
 
-A sealed segment accepts no producer, so the broker does not name the last sequence id under the task's name.
+A sealed segment accepts no producer, so its broker does not report the last id of the producer's name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 # Maximum bytes in flight while a sealed segment is read.
 _WINDOW_BYTES = 1 << 20
 
-# No entry has such an id, so no id shows that an entry is the last one.
+# Above all ids, because the last id is unknown, so no entry counts as the last one.
 _NO_LAST_ID = 1 << 63
 
-# Epochs that this process has seen, by secret of the query and topic.
+# Epochs that this process has seen, by secret of the query, and topic.
 _seen: WeakKeyDictionary[Client, dict[tuple[bytes, TopicName], SeenEpochs]] = WeakKeyDictionary()
 
 
@@ -69,7 +69,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
         name, partition = next(iter(run.partitions.items()))
         partition.stored.unread = partition.stored.unread or "segments that they may be in were deleted"
         partition.claimed = IDS_PER_BATCH
-        dedup.tell_unread(name, partition)
+        dedup.warn_unread(name, partition)
     for each in segments:
         of_segment = run.partitions.get(each.topic)
         is_new = each.created_at > run.epoch and of_segment is not None and not of_segment.has_sent
@@ -98,7 +98,7 @@ def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline
             break
         try:
             is_proven = has_older_entries(dedup.client, each.topic, dedup.secret, dedup.origin)
-        except AuthError:  # then more segments are searched, and the search says what cannot be read
+        except AuthError:  # then more segments are searched, and their search reports the error
             break
         since = each.created_at if is_proven else since
     return since

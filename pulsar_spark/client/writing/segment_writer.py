@@ -64,11 +64,11 @@ class SegmentWriter(TopicWriter):
     """Writes to the active segments of one scalable topic; see :class:`TopicWriter`.
 
     A row is stored twice only if its producer sends it again after a lost connection, or with a WARNING if a
-    sealed segment cannot be searched for it. Encrypted rows share a batch only if it has one key, because a
-    batch of several keys would have to show them.
+    sealed segment cannot be searched for it. An encrypted batch has one key, because the metadata
+    would show several keys unencrypted.
 
     Raises:
-        UnsupportedError: the options ask for something that a change of segments would break.
+        UnsupportedError: an option cannot be kept when segments change.
     """
 
     _router: SegmentRouter
@@ -187,7 +187,7 @@ class SegmentWriter(TopicWriter):
         self._router.follow(self._active)
         self._memory.share(self, len(self._active))
         has_rows = False
-        # Each time the next one, because sending rows again may take another layout.
+        # Selected anew each time, because sending rows again may take another layout.
         while retired := [number for number in self._producers if number not in self._active]:
             producer = self._producers[retired[0]]
             rows = producer.settle()

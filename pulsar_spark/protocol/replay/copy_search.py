@@ -59,7 +59,7 @@ class CopySearch:
 def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
     """Returns the other clusters in which any task of the query has written messages of the micro-batch."""
     found: set[str] = set()
-    if not entries.copied.any():  # most topics have no copies, and each search for stored rows asks
+    if not entries.copied.any():  # usual; each search for stored rows calls this
         return found
     last = entries.last_sequence_id
     for row in np.flatnonzero(entries.copied & _are_of_query(entries, run)).tolist():

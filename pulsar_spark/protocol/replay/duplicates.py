@@ -8,8 +8,8 @@ found again are not duplicated. Rows that it has not found may equal rows sent b
     ====================================  ========================================================
     no rows                               0
     rows, and one run sent all rows       0: the earlier run had rows that this run does not have
-    rows, and other runs sent rows        the number of these rows; or of the rows of all runs but
-                                          the earlier run with the most rows, if this is smaller
+    rows, and other runs sent rows        their number, or, if smaller, the number of rows that all
+                                          runs but the earlier run with the most rows have sent
     ====================================  ========================================================
 """
 

@@ -23,7 +23,7 @@ class KnownBatch:
     Attributes:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
-        has_looked: whether a task has read the entries that were the last at its start.
+        has_looked: whether a task has read the topic partition's last entries at its start.
         digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
             None if not read.
         copied_from: clusters in which the query has written messages of the micro-batch that were found.

@@ -80,8 +80,8 @@ class RunToFind(NamedTuple):
         is_claimed: whether the last id belongs to the micro-batch, or a later one.
         may_be_replay: whether an earlier run may have written rows.
         may_be_own: whether the query can have used the last id; see ``TaskIds``.
-        is_sealed: whether it is a sealed segment, where the last id is unknown and ``is_claimed`` says
-            whether the query may have written.
+        is_sealed: whether the topic partition is a sealed segment. Then the last id is unknown, and
+            ``is_claimed`` means that the query may have written there.
     """
 
     origin: Origin
@@ -97,7 +97,7 @@ class RunToFind(NamedTuple):
 class OwnEntry(NamedTuple):
     """An entry of the query, or several entries with the same origin, which names the first entry.
 
-    Another program may have copied it. Only without ``begin`` does the signature cover the producer's name
+    A copy may be another program's. Only without ``begin`` does the signature cover the producer's name
     and the last sequence id.
 
     Attributes:

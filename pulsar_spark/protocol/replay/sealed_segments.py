@@ -1,7 +1,7 @@
 """Chooses the sealed segments that may have rows of a micro-batch. Pure.
 
 A query writes its micro-batches one after the other. So if it wrote an earlier micro-batch to a segment, all
-segments that were sealed before this one was created have no rows of the micro-batch. Origins are signed for
+segments that were sealed before its creation have no rows of the micro-batch. Origins are signed for
 their segment, so nobody else can make such an entry.
 """
 
@@ -13,17 +13,17 @@ from pulsar_spark.protocol.segments import Segment, have_each_hash_once
 
 
 class SeenEpochs:
-    """The epochs of a topic's layouts that a process has seen first in each of a query's writes."""
+    """For the last two writes of a query: the first epoch of a topic's layout that this process saw."""
 
     def __init__(self) -> None:
         self._when = -1, -1
-        self._epoch = self._before = -1  # first seen by the newest write, and by the write before
+        self._epoch = self._before = -1  # of the newest write, and of the write before
 
     def see(self, when: tuple[int, int], epoch: int) -> int:
         """Records the epoch that a write has seen; ``when``: its ``Origin.when``.
 
         Returns:
-            The newest such epoch of earlier writes; -1: none. What was sealed by then has no rows of it.
+            The first epoch of the write before; -1: none. Segments sealed by then have no rows of the write.
         """
         if when < self._when or epoch < self._epoch:  # the checkpoint was set back, or the topic is a new one
             self._when, self._epoch = (-1, -1), -1

@@ -317,7 +317,7 @@ def test_the_driver_is_told_of_a_checkpoint_that_was_set_back(fakes, monkeypatch
     run_as(monkeypatch, of_micro_batch(5))
 
     def find(self: FakeWriter, columns: Any) -> None:
-        fakes.given["dedup"].tell_late(T)
+        fakes.given["dedup"].record_late(T)
 
     monkeypatch.setattr(FakeWriter, "send", find)
     assert "micro-batch 5 is written after a later one" in write([rows(("a", "t"))]).warning
