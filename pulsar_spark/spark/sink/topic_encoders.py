@@ -88,7 +88,7 @@ class TopicEncoders:
             self._replay[1].open(new)
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """Returns the encoder of the topic's rows; raises as ``schema``, in a replay as ``writers.of`` too."""
+        """Returns the encoder of a topic's rows; raises as ``schema``, in a replay as ``writers.of`` too."""
         if topic not in self._encoders:
             self._encoders[topic] = self._earlier(topic) or row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
