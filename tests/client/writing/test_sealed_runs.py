@@ -9,7 +9,7 @@ import pytest
 from pulsar_spark.client import BatcherBuilder, DedupTask
 from pulsar_spark.errors import BusyError, DuplicatesError, PulsarError, SendError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import client_of
+from tests.client.clients import client_of, columns
 from tests.client.writing.segments import Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence, without_answer
@@ -72,6 +72,36 @@ def test_a_replay_sends_only_what_no_segment_has(broker, client, options, strict
     assert run(client, 20, 60, sends=3, task=task_of(client, strict=strict), **options) == 0
     assert_once_in_order(segments, 80)
     assert not caplog.messages
+
+
+def test_rows_without_keys_are_found_in_any_segment(broker, client, caplog):
+    segments = Segments(broker, 2)
+    values = [b"%d" % number for number in range(60)]
+    for end in (30, 60):
+        with (
+            closing(task_of(client)) as task,
+            open_segments(client, dedup=task, batching_max_messages=4) as writer,
+        ):
+            send_all(writer, columns(values[:end]))
+        segments.split(segments.active[0])
+        segments.publish()
+    with closing(task_of(client)) as task, open_segments(client, dedup=task) as writer:
+        send_all(writer, columns(values))
+        assert writer.sent == {}
+    assert sorted(value for each in segments.values() for value in each) == sorted(values)
+    assert not caplog.messages
+
+
+def test_new_rows_that_a_strict_task_holds_go_to_the_segments_of_a_later_layout(broker, client):
+    segments = Segments(broker)
+    begin(client, 0, 20)
+    with closing(task_of(client, strict=True)) as task, open_segments(client, dedup=task) as writer:
+        writer.send(keyed(20, 20))
+        segments.split(segments.active[0])
+        segments.publish()
+        send_all(writer, keyed(0, 20))
+    assert_once_in_order(segments, 40)
+    assert len(segments.values()[0]) == 20
 
 
 def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, caplog):
