@@ -68,7 +68,7 @@ class PendingCalls(Generic[K]):
 
     @property
     def has_more(self) -> bool:
-        """Whether :meth:`take` has results, now or later."""
+        """Whether :meth:`take` has results now, or will have some."""
         with self._changed:
             return bool(self._results or self._busy.keys() - self._left.keys())
 

@@ -93,7 +93,7 @@ class TopicSchemas:
         return self._at((str(topic.base), load, version), self._ask)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
-        """Returns the existing ones of the versions that messages name, by number.
+        """Returns the versions that exist, by number; ``versions``: numbers that messages name.
 
         A broker may not know yet a version that was registered at another broker. So a version above its
         latest version is requested from the broker that serves the messages, which knows it. Producers may

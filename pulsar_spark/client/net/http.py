@@ -146,7 +146,7 @@ def _answer(
 
 
 def _body(response: HTTPResponse, max_size: int) -> bytes:
-    """Returns the body, or a part of it that is too large.
+    """Returns the body; of a too large body, a part that is larger than ``max_size``.
 
     The body is read in blocks, because the standard library keeps all chunks of an answer as objects, even of
     a byte each.

@@ -58,8 +58,8 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
 def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
     """Runs ``action`` until it succeeds or its error is final.
 
-    By default, errors without the flag ``retriable`` are final. With ``insists``, which is for an action that
-    itself retries until a timeout, a timeout is not final, but a BusyError is: another program has the name.
+    By default, errors without the flag ``retriable`` are final. ``insists`` is for an action that itself
+    retries until a timeout: a timeout is not final, but a BusyError is, because another program has the name.
 
     Raises:
         PulsarError: the first error that is final, or the last error before the deadline. After the deadline,

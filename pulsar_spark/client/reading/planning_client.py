@@ -164,7 +164,7 @@ class PlanningClient:
         return visible_end(self._client, topic, reported, stored, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
-        """Yields whenever to ask again whether a compacted topic is empty; never if none is read."""
+        """Yields when it is time to ask again whether a compacted topic is empty; never if none is read."""
         return probe.opening_turns() if self.read_compacted else iter(())
 
     def stored_end(self, topic: TopicName) -> MessageId:

@@ -132,7 +132,7 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 
 
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription exists: brokers then refuse a non-durable subscription of its name.
+    """Whether a durable subscription exists. Brokers then refuse a non-durable subscription of its name.
 
     A broker that refuses because of the maximum number of subscriptions does not have the name.
     """
@@ -271,7 +271,7 @@ def count_entries(
 
 
 def opening_turns() -> Iterator[None]:
-    """Yields whenever to ask again whether a compacted topic is empty, after growing pauses.
+    """Yields when it is time to ask again whether a compacted topic is empty; waits ever longer.
 
     A broker that has not opened a compacted topic yet answers as if it were empty.
     """

@@ -275,7 +275,7 @@ class _RunReader:
         return _have_origin(entries, self._origins, self._search.is_own)
 
     def _search_shared(self) -> bool:
-        """Searches for the begin, also in known entries; returns whether no entry can be hidden.
+        """Searches known and unread entries for the begin; returns False if an entry may be invisible.
 
         If Spark reports no replay, the search is always repeated, because other tasks have added entries at
         the end.
@@ -428,7 +428,7 @@ def _rows_of(messages: DecodedMessages, *, is_copied: bool = False) -> tuple[Row
 
 
 def _without_position(properties: pa.MapArray) -> pa.MapArray:
-    """Returns properties without the one that a replicator adds to entries that are no batch."""
+    """Removes the property that replicators add to unbatched entries."""
     is_kept = pc.not_equal(properties.keys, SOURCE_POSITION)
     offsets = np.append(0, np.cumsum(is_kept.to_numpy(zero_copy_only=False)))[properties.offsets.to_numpy()]
     return pa.MapArray.from_arrays(

@@ -116,7 +116,7 @@ class ReaderSchema:
 
 
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
-    """Returns the user's schema instead of a topic's, of the same type.
+    """Returns the user's schema for the type of a topic's schema, in place of that schema.
 
     Args:
         own: schema of the topic.

@@ -105,7 +105,7 @@ class TopicRun:
         is_encrypted: whether the topic's producers encrypt.
         schema: schema of its producers.
         partitions: opened or searched partitions.
-        names: segments by their numbers, which stay; empty for other topics.
+        names: segments by their numbers, which do not change; empty for other topics.
         epoch: epoch of the segments before this run received its first row.
         since: newest epoch that an earlier micro-batch is known to have seen; -1 if none is known.
     """

@@ -161,7 +161,7 @@ class DedupProducer(Producer):
         super().close()
 
     def _send_in_order(self, send: Callable[[Any], None], items: Sequence[Any]) -> None:
-        """Sends items of one kind; until the first entry is acknowledged, keeps all items but one."""
+        """Sends items of one kind; until the first entry is acknowledged, keeps all but the first item."""
         self.release()
         if not len(items):
             return

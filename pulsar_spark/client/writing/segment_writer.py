@@ -1,7 +1,7 @@
 """SegmentWriter: the TopicWriter of a scalable topic. Its partitions are the active segments.
 
-When a segment is split or merged, its producer ends: the rows that it has not stored go to the segments of
-their keys then, before any later row. So the rows of a key stay in order.
+When a segment is split or merged, its producer ends: the rows that it has not stored then go to the
+segments of their keys, before any later row. So the rows of a key stay in order.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class SegmentWriter(TopicWriter):
         return has_rows
 
     def _await_layout(self, sealed: set[TopicName], refused: TerminatedError | None) -> TopicLayout:
-        """Returns the layout once it has other active segments than those that were found sealed."""
+        """Waits until no segment in ``sealed`` is active in the layout; returns the layout."""
         deadline = Deadline(self._options.send_timeout)
         while True:
             layout = self._watch.layout()

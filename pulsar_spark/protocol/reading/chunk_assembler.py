@@ -246,7 +246,7 @@ class ChunkAssembler:
             self._begin(key, metadata, now)
         message = self._open.get(key)
         if message is None:
-            # Only the last chunk is reported, because a search then reads all chunks of the message.
+            # Reported for the last chunk only, because one search then finds all chunks of the message.
             return Dropped.NO_BEGINNING if is_last and key not in self._finished else None
         if number < 0:  # a number that is too high is OUT_OF_ORDER, see ``_problem``
             return None

@@ -96,7 +96,7 @@ def boundary(
 
 
 def _within(probe: Callable[[MessageId], E], is_late: Callable[[E], bool], early: E, late: E) -> tuple[E, E]:
-    """Searches the ledger of ``early``; the late entry of the pair may be the first one of a later ledger."""
+    """Returns the last early entry of the ledger of ``early``, and its successor, maybe in a later ledger."""
     ledger = early.id.ledger
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1

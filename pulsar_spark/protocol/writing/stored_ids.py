@@ -310,7 +310,7 @@ class StoredProof:
         return not self._missing
 
     def take(self, entry: Entry) -> None:
-        """Compares a stored entry with the producer's name."""
+        """Compares a stored entry that has the producer's name."""
         place = entry.metadata.sequence_id, entry.metadata.chunk_id
         metadata, sent = self._missing.get(place, (b"", None))
         if sent is None:
