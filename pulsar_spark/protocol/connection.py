@@ -132,7 +132,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class FrameFor:
-    """A frame, or messages or receipts in order, for the consumer, producer or watcher with an id."""
+    """A frame, or several messages or receipts in order, for the consumer, producer or watcher ``id``."""
 
     role: Role
     id: int

@@ -37,9 +37,8 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum buffers, and bytes, taken for writing: little more than one system call writes.
-_SEND_BUFFERS = 64
-_SEND_SIZE = 2 << 20
+_SEND_BUFFERS = 64  # maximum buffers taken for writing; one system call writes about as many
+_SEND_SIZE = 2 << 20  # maximum bytes taken for writing
 
 
 _log = logging.getLogger(__name__)

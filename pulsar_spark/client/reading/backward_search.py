@@ -31,9 +31,8 @@ from pulsar_spark.wire.entry.entry_fields import EntryField
 # Minimum entries of the first step back in a search for entries that were just sent.
 _FIRST_STEP = 64
 
-# Seconds in which entries that the broker is writing must become visible, and seconds between two requests.
-_SETTLING = 2.0
-_PAUSE = 0.1
+_SETTLING = 2.0  # seconds in which entries that the broker is writing become visible
+_PAUSE = 0.1  # seconds between two requests
 
 # Maximum bytes in flight, because a task may search in hundreds of topic partitions at once.
 _WINDOW_BYTES = 1 << 20

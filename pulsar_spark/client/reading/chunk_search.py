@@ -37,9 +37,8 @@ _MAX_BETWEEN = 50
 _TAG_SIZE = 16
 # Maximum chunks that a client keeps for the next ranges, of all topics; each takes 40 bytes.
 _MAX_REMEMBERED = 1_000_000
-# Messages and bytes probed for chunks at a time; chunks are large.
-_PROBED_MESSAGES = 4
-_PROBED_BYTES = 1 << 20
+_PROBED_MESSAGES = 4  # messages probed for chunks at a time; chunks are large
+_PROBED_BYTES = 1 << 20  # bytes probed for chunks at a time
 
 
 class ChunkSearch:
@@ -86,7 +85,7 @@ class ChunkSearch:
         self._known.settle(message_key(last.metadata), MessageId(last.ledger, last.entry))
 
     def find(self, last: Entry) -> Assembled | Dropped | None:
-        """Assembles the message whose last chunk is ``last``, decrypted, from the entries before it.
+        """Assembles a message from its decrypted last chunk ``last`` and the entries before it.
 
         Returns:
             The message; or the reason that it cannot be completed; or None if ``last`` repeats the last chunk

@@ -22,9 +22,8 @@ from pulsar_spark.wire.entry.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 
-# Seconds without an entry after which the broker is asked whether entries are left: at first, and at most.
-_FIRST_IDLE = 0.2
-_MAX_IDLE = 1.0
+_FIRST_IDLE = 0.2  # seconds without an entry until the broker is first asked whether entries are left
+_MAX_IDLE = 1.0  # maximum of these seconds, which double with each request
 
 _log = logging.getLogger(__name__)
 

@@ -31,9 +31,8 @@ from pulsar_spark.protocol.reading.permits import Permits
 
 # Bytes that may be in flight to a reader, unless one entry is larger.
 _WINDOW_BYTES = 1 << 20
-# Maximum entries, and approximate bytes, that a tail reads at a time, because tasks read longer parts.
-_FOLLOWED_ENTRIES = 16
-_FOLLOWED_BYTES = 64 << 10
+_FOLLOWED_ENTRIES = 16  # maximum entries that a tail reads at a time, because tasks read longer parts
+_FOLLOWED_BYTES = 64 << 10  # approximate maximum of their bytes
 
 _log = logging.getLogger(__name__)
 

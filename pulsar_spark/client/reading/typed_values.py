@@ -43,9 +43,8 @@ _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # in Avro's ord
 _MAX_VERSIONS = 10_000
 _MAX_VERSION = (1 << 63) - 1  # a version is an int64
 
-# Maximum bytes of the schemas of cached decoders, and further bytes that a decoder counts.
-_MAX_DEFINITIONS = 16 << 20
-_OVERHEAD = 2000
+_MAX_DEFINITIONS = 16 << 20  # maximum bytes of the schemas of cached decoders
+_OVERHEAD = 2000  # bytes counted for each decoder besides its schemas
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
 _TOO_MUCH = "it has more items or fields than its bytes pay for, and its task has no allowance left"
@@ -116,7 +115,7 @@ class ReaderSchema:
 
 
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
-    """Returns the user's schema for the type of a topic's schema, in place of that schema.
+    """Returns the user's schema that replaces a topic's schema, of the same type.
 
     Args:
         own: schema of the topic.

@@ -42,9 +42,8 @@ from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.wire_values import from_wire_version
 
-# Bytes and entries that are made at a time, then put into the window and sent in one call.
-_GROUP_SIZE = 1 << 20
-_GROUP_ENTRIES = 500
+_GROUP_SIZE = 1 << 20  # bytes of entries that are made at a time, then sent in one call
+_GROUP_ENTRIES = 500  # maximum number of these entries
 
 _log = logging.getLogger(__name__)
 

@@ -42,8 +42,8 @@ _START = MessageId(-1, -1)
 # Name of the property that holds the record.
 _PROPERTY = b"record"
 
-# Entries of the first step back from a topic's end, and the factor from one step to the next.
-_END_ENTRIES, _LONGER = 512, 16
+_END_ENTRIES = 512  # entries of the first step back from a topic's end
+_LONGER = 16  # factor from one step to the next
 
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20

@@ -173,11 +173,11 @@ class SegmentWriter(TopicWriter):
         ``refused``: the error of a segment that could not be opened, which a newer layout must explain.
 
         Returns:
-            Whether there were such rows.
+            Whether rows were sent again.
 
         Raises:
-            SendError: no layout explains the end of a segment within the send timeout, or rows were sent
-                again for so long without a receipt.
+            SendError: within the send timeout, no layout explains the end of a segment, or none of the rows
+                that are sent again is stored.
         """
         sealed = {each.topic for each in self._producers.values() if each.is_sealed}
         if not (sealed or refused or self._watch.changed):

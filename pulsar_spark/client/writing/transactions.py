@@ -2,7 +2,7 @@
 
 Readers see all messages of a transaction at once when it is committed, and never if it is aborted. An open
 transaction holds back all readers of its topic partitions. So follow two rules. Close all producers of a
-transaction before its end, because a message that is sent later makes its committed messages disappear. And
+transaction before its end, because a message that is sent later makes the committed messages disappear. And
 do not request the outcome, because the broker's answer is the same for a committed and an aborted
 transaction.
 """

@@ -99,11 +99,11 @@ class Gap(Enum):
     """The possible states of the entries between the position and the next received entry."""
 
     EMPTY = auto()
-    """It has no visible entry."""
+    """The gap has no visible entry."""
     UNKNOWN = auto()
-    """A second reader must probe there."""
+    """A second reader must probe the gap."""
     SKIPPED = auto()
-    """It has visible entries, or may have: a new reader must begin after the position."""
+    """The gap may have visible entries, so a new reader must begin after the position."""
 
 
 class ProbedGap(NamedTuple):

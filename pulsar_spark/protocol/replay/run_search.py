@@ -2,8 +2,8 @@
 
 Entries are searched backwards from the end of the topic partition, by their origins. The first entry of a
 micro-batch is acknowledged before the task sends another entry, and the origins of all later entries name its
-id. So any later entry shows where the micro-batch began. The first entry names no id, so it is certain only
-if it is the only entry:
+id. So any later entry shows where the micro-batch began. An entry that names no id is certain to be the
+first only if it is the only entry:
 
     ============================================  ==========================================================
     origin of this task and micro-batch           the micro-batch began

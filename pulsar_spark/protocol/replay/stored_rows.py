@@ -230,8 +230,8 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # The mark 0xff cannot be the begin of an encoded row. A row without extras gets none, whatever rows are
-    # beside it, because a replay may have other rows beside it.
+    # The mark 0xff cannot be the begin of an encoded row. A row without extras gets no mark, whatever rows
+    # are beside it, because a replay may have other rows beside it.
     return [
         b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
         for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)
