@@ -49,7 +49,7 @@ MAX_PARTITIONS = 100_000
 FIRST_CONTACT = 4.0
 
 # Maximum seconds of lookups that are made in parallel.
-_TOGETHER = 1.0
+_PARALLEL_TIMEOUT = 1.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 
@@ -282,7 +282,7 @@ class Client(Closing):
 
         Lookups that fail, take over a second or are redirected are left to :meth:`kept_session`.
         """
-        deadline = Deadline(_TOGETHER)
+        deadline = Deadline(_PARALLEL_TIMEOUT)
         asked = []
         try:
             service = self.service(deadline)

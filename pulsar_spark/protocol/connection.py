@@ -66,7 +66,7 @@ class Role(Enum):
 
 
 # Commands that a broker sends without a request -> receiver, field with the content, field of receiver's id.
-_UNASKED: dict[int, tuple[Role, str, str]] = {
+_UNREQUESTED: dict[int, tuple[Role, str, str]] = {
     _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # complete frames are Messages
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
     _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
@@ -81,13 +81,13 @@ _UNASKED: dict[int, tuple[Role, str, str]] = {
 }
 _BODIES: dict[int, str] = {
     **_ANSWERS,
-    **{kind: body for kind, (_, body, _) in _UNASKED.items()},
+    **{kind: body for kind, (_, body, _) in _UNREQUESTED.items()},
     _Type.CONNECTED: "connected",
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
 
 # Type -> the body's text field. A broker may repeat the client's login in it, so the login is removed.
-_WORDS = {
+_TEXT_FIELDS = {
     kind: name
     for kind, body in _BODIES.items()
     for name in ("message", "error_message")
@@ -99,7 +99,7 @@ MAX_MESSAGE_SIZE = 128 * 1024 * 1024
 CHALLENGE_PAUSE = 1.0
 # A peer with unanswered requests gets a PING after this part of the patience, and is silent after as much
 # time again. Below a half, so that silence is detected before a request with the whole timeout ends.
-_DOUBT = 0.45
+_PING_AFTER = 0.45
 _PING = -1  # request id of a PING
 _BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
 _KEPT_LOGINS = 4  # last logins, which are removed from a broker's texts
@@ -246,7 +246,7 @@ class Connection:
         self._next_request += 1
         self._requests[request_id] = _Request(_Type.Type.Name(kind), seconds, now + seconds, consumer_id)
         self._expire_at = min(self._expire_at, now + seconds)
-        self._note_question(now)
+        self._note_request(now)
         return request_id
 
     def ping(self, now: float) -> None:
@@ -259,9 +259,9 @@ class Connection:
 
     def _note_ping(self, now: float) -> None:
         self._pinged_at = now
-        self._note_question(now)
+        self._note_request(now)
 
-    def _note_question(self, now: float) -> None:
+    def _note_request(self, now: float) -> None:
         if self._silent_since <= self._heard_at:
             self._silent_since = now
 
@@ -320,7 +320,7 @@ class Connection:
 
     def _ping_at(self) -> float:
         if self._requests:
-            pause = min(_DOUBT * self._patience, self._keep_alive)
+            pause = min(_PING_AFTER * self._patience, self._keep_alive)
             return max(self._silent_since, self._pinged_at) + pause
         return max(self._heard_at, self._pinged_at) + self._keep_alive
 
@@ -370,13 +370,13 @@ class Connection:
         field = _BODIES.get(kind)
         if field is not None and not command.HasField(field):
             raise ProtocolError(f"the peer sent a command of type {kind} without its body")
-        if kind in _WORDS and self._logins:
-            self._blank(getattr(command, _BODIES[kind]), _WORDS[kind])
+        if kind in _TEXT_FIELDS and self._logins:
+            self._blank(getattr(command, _BODIES[kind]), _TEXT_FIELDS[kind])
         is_migrated = kind == _Type.TOPIC_MIGRATED
         if is_migrated and command.topicMigrated.resource_type != pb.CommandTopicMigrated.Consumer:
             return None
-        if kind in _UNASKED:
-            role, body, id_name = _UNASKED[kind]
+        if kind in _UNREQUESTED:
+            role, body, id_name = _UNREQUESTED[kind]
             return FrameFor(role, getattr(getattr(command, body), id_name), frame)
         if kind in _ANSWERS:
             return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)

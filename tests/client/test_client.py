@@ -336,7 +336,7 @@ def test_topics_are_looked_up_in_parallel(broker, client):
 
 
 def test_look_ups_that_fail_in_parallel_are_repeated_one_by_one(broker, client, monkeypatch):
-    monkeypatch.setattr("pulsar_spark.client.client._TOGETHER", 0.3)
+    monkeypatch.setattr("pulsar_spark.client.client._PARALLEL_TIMEOUT", 0.3)
     topics = [TOPIC.of_partition(number) for number in range(4)]
     broker.script(Type.LOOKUP, [refuses(pb.ServiceNotReady, "loading"), redirects(broker.url), silence])
     client.locate_all(topics)

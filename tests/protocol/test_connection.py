@@ -125,7 +125,7 @@ def test_a_login_that_the_broker_repeats_is_blanked(name, renewed):
 
 
 def test_each_command_with_words_is_known():
-    told = {pb.BaseCommand.Type.Name(kind) for kind in connection_module._WORDS}
+    told = {pb.BaseCommand.Type.Name(kind) for kind in connection_module._TEXT_FIELDS}
     assert told == set(WORDS)
 
 

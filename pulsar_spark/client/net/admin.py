@@ -129,7 +129,7 @@ class Admin:
         try:
             found = {_checked(each, str): TopicName.found(each) for each in names}
         except TypeError:
-            raise _strange("a topic name that is not text", None) from None
+            raise _invalid_answer("a topic name that is not text", None) from None
         for text in sorted(text for text, topic in found.items() if topic is None):
             _log.warning("a topic is left out because its name is invalid: %r", text[:500])
         return sorted(topic for topic in found.values() if topic is not None)
@@ -140,7 +140,7 @@ class Admin:
         try:
             return [_checked(name, str).encode().decode() for name in names]
         except (TypeError, UnicodeEncodeError):
-            raise _strange("a subscription name that is not text", topic) from None
+            raise _invalid_answer("a subscription name that is not text", topic) from None
 
     def stats(self, topic: TopicName) -> list[SubscriptionStats]:
         """Returns statistics of each subscription of a topic partition."""
@@ -156,7 +156,7 @@ class Admin:
                 for name, each in _checked(stats["subscriptions"], dict).items()
             ]
         except (KeyError, TypeError) as error:
-            raise _strange(f"stats without {error}", topic) from error
+            raise _invalid_answer(f"stats without {error}", topic) from error
 
     def ledgers(self, topic: TopicName) -> list[Ledger]:
         """Returns the ledgers of a topic partition, oldest first; the open ledger with its present size."""
@@ -171,7 +171,7 @@ class Admin:
                 entries, size = (_count(stats[f"currentLedger{name}"]) for name in ("Entries", "Size"))
                 ledgers[-1] = Ledger(ledgers[-1].id, entries, size)
         except (KeyError, TypeError) as error:
-            raise _strange(f"internalStats without {error}", topic) from error
+            raise _invalid_answer(f"internalStats without {error}", topic) from error
         return ledgers
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:
@@ -196,7 +196,7 @@ class Admin:
         try:
             return parse_json(answer) if answer.strip() else None
         except ValueError as error:
-            raise _strange(f"unusable JSON: {error}", None) from error
+            raise _invalid_answer(f"unusable JSON: {error}", None) from error
 
     def create_scalable(self, topic: TopicName, segments: int) -> None:
         """Creates a scalable topic with this number of segments.
@@ -217,7 +217,7 @@ class Admin:
         try:
             return [TopicName.parse(_checked(name, str), scalable=True) for name in names]
         except (TypeError, OptionError) as error:
-            raise _strange(f"a name of no topic: {error}", None) from error
+            raise _invalid_answer(f"a name of no topic: {error}", None) from error
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
         """Registers a subscription on a scalable topic, so that segments stay until they are read.
@@ -239,7 +239,7 @@ class Admin:
             found = _checked(stats["subscriptions"], dict)
             return {name: _checked(each["type"], str) for name, each in found.items()}
         except (KeyError, TypeError) as error:
-            raise _strange(f"stats without {error}", topic) from error
+            raise _invalid_answer(f"stats without {error}", topic) from error
 
     def release_scalable(self, topic: TopicName, name: str) -> None:
         """Removes a subscription from a scalable topic, with its cursors on all segments."""
@@ -250,9 +250,9 @@ class Admin:
         try:
             found = parse_json(answer)
         except ValueError as error:
-            raise _strange(f"unusable JSON: {error}", topic) from error
+            raise _invalid_answer(f"unusable JSON: {error}", topic) from error
         if not isinstance(found, kind):
-            raise _strange(f"a {type(found).__name__}", topic)
+            raise _invalid_answer(f"a {type(found).__name__}", topic)
         return found
 
     def _request(self, method: str, path: str, topic: TopicName | None, content: object = None) -> bytes:
@@ -339,7 +339,7 @@ def _part(name: str) -> str:
     return quote(name, safe="")
 
 
-def _strange(what: str, topic: TopicName | None) -> ProtocolError:
+def _invalid_answer(what: str, topic: TopicName | None) -> ProtocolError:
     return ProtocolError(
         f"the admin service answered with {what}",
         topic=None if topic is None else str(topic),

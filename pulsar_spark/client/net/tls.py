@@ -44,7 +44,7 @@ _CIPHERS = {
 }
 
 # First bytes of files in JKS and JCEKS, keytool's default formats before Java 9.
-_JAVAS_OWN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _trust(context, tls)
     if tls.key_store is not None:
-        _show_key_of_store(context, tls.key_store)
+        _load_key_of_store(context, tls.key_store)
     elif tls.certificate is not None:
-        _show_key_of_files(context, tls, tls.certificate)
+        _load_key_of_files(context, tls, tls.certificate)
     return context
 
 
@@ -133,14 +133,14 @@ def _trust(context: ssl.SSLContext, tls: TlsOptions) -> None:
             context.load_verify_locations(cadata=_stores().certificates_of(data, password))
 
 
-def _show_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: str) -> None:
+def _load_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: str) -> None:
     with _using("tlsCertificateFilePath or tlsKeyFilePath", _PASSPHRASE):
         # Without a passphrase OpenSSL would ask the terminal for one.
         password = "" if tls.key_password is None else _password(tls.key_password, "tlsKeyPassword")
         context.load_cert_chain(certificate, tls.key, password)
 
 
-def _show_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
+def _load_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
     with _using("tlsKeyStorePath"):
         data, password = _read(store, "tlsKeyStore")
         # Python's ssl reads keys only from files. Nobody else can read this file, or has its passphrase.
@@ -169,7 +169,7 @@ def _using(option: str, more_advice: str = "") -> Iterator[None]:
 def _read(store: KeyStore, kind: str) -> tuple[bytes, str | None]:
     """Returns the bytes and the password of a store; ``kind`` is the prefix of its options."""
     data = Path(store.path).read_bytes()
-    if data.startswith(_JAVAS_OWN):
+    if data.startswith(_JKS_MAGIC):
         raise TlsError(
             f"the file named by {kind}Path has a Java format, JKS or JCEKS, which is not supported",
             advice="Convert it to PKCS#12: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 "

@@ -287,8 +287,8 @@ class _RunReader:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
             # Rows of earlier runs were stored before this process first searched, so they are known.
-            is_searched = (self._is_one_step and known.has_looked) or self._search_back(known)
-            known.has_looked |= self._is_one_step and is_searched
+            is_searched = (self._is_one_step and known.has_read_end) or self._search_back(known)
+            known.has_read_end |= self._is_one_step and is_searched
             if self._is_one_step and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
                 self._is_one_step = False
                 is_searched = self._search_back(known)

@@ -296,7 +296,7 @@ class Producer:
         self.begin_close()
         self._drop_link()
 
-    def mend(self) -> None:
+    def reopen_lost(self) -> None:
         """Opens a lost producer with pending entries again, because they must not time out unsent."""
         with self._changed:
             if self._writer.needs_reopening and self._writer.next_step(time.monotonic()) is Step.REOPEN:

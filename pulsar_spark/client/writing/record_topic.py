@@ -43,7 +43,7 @@ _START = MessageId(-1, -1)
 _PROPERTY = b"record"
 
 _END_ENTRIES = 512  # entries of the first step back from a topic's end
-_LONGER = 16  # factor from one step to the next
+_STEP_GROWTH = 16  # factor from one step to the next
 
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
@@ -167,7 +167,7 @@ class RecordTopic:
         except TopicNotFoundError:
             return
         if end.is_entry:
-            for start in positions_before(client, partition, end.next_entry, _END_ENTRIES, _LONGER):
+            for start in positions_before(client, partition, end.next_entry, _END_ENTRIES, _STEP_GROWTH):
                 yield _read_between(client, partition, start, end)
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ from pulsar_spark.wire.columns.message_columns import (
 from pulsar_spark.wire.columns.unbatched import encode_singles
 
 # Maximum seconds until the keeper thread notices that a connection was lost between two calls.
-_MENDING_INTERVAL = 0.5
+_REOPEN_INTERVAL = 0.5
 
 # Seconds between requests for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
@@ -482,9 +482,9 @@ class TopicWriter(Closing):
 
     def _keep_up_once(self) -> float:
         """Sends batches that are due and reopens lost producers; returns the seconds until the next turn."""
-        now, wait = time.monotonic(), _MENDING_INTERVAL
+        now, wait = time.monotonic(), _REOPEN_INTERVAL
         for producer in self._producers.values():
-            producer.mend()
+            producer.reopen_lost()
             due = producer.batcher.due_at
             if due is not None and due <= now:
                 producer.send_open_batch()

@@ -221,8 +221,8 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader after the position.
 
         Args:
-            begins: position after which the second reader began; if in a later ledger: the one after which it
-                began when it then sought the position, inclusive.
+            begins: position after which the second reader began; if in a later ledger, after which it
+                began once it had sought the position, inclusive.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """

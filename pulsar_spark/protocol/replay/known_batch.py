@@ -23,7 +23,7 @@ class KnownBatch:
     Attributes:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
-        has_looked: whether a task has read the topic partition's last entries at its start.
+        has_read_end: whether a task has read the topic partition's last entries at its start.
         digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
             None if not read.
         copied_from: clusters in which the query has written messages of the micro-batch that were found.
@@ -31,7 +31,7 @@ class KnownBatch:
 
     entries: list[OwnEntry] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    has_looked: bool = False
+    has_read_end: bool = False
     digests: tuple[Words, Ints] | None = None
     copied_from: set[str] = field(default_factory=set)
     _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # tasks of the entries, in order

@@ -54,7 +54,7 @@ def test_what_a_stranger_stores_under_the_name_hides_no_row(
 
 
 def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic, caplog, monkeypatch):
-    monkeypatch.setattr(topic_writer, "_MENDING_INTERVAL", HANG)  # it opens no producer before the other run
+    monkeypatch.setattr(topic_writer, "_REOPEN_INTERVAL", HANG)  # it opens no producer before the other run
     run(client, [b"before"], 5)
     topic.stored_ids[NAME] = (1 << 63) - 1
     first = task_of(client, 6)

@@ -154,12 +154,12 @@ def test_a_producer_that_the_broker_closes_is_opened_again_under_another_id(brok
 def test_mending_opens_a_lost_producer_without_a_call_that_sends(broker, client, topic):
     broker.script(Type.SEND, [silence] * 2)
     producer = open_producer(client)
-    producer.mend()
+    producer.reopen_lost()
     assert len(broker.seen(Type.PRODUCER)) == 1
     send(producer, numbered(2))
     broker.wait_for_command(Type.SEND, 2)
     broker.cut()
-    wait_until(lambda: producer.mend() or len(broker.seen(Type.PRODUCER)) == 2)
+    wait_until(lambda: producer.reopen_lost() or len(broker.seen(Type.PRODUCER)) == 2)
     broker.wait_for(lambda: topic.values == numbered(2))
     store(producer, closes=True)
 
@@ -168,7 +168,7 @@ def test_an_idle_producer_that_is_lost_is_opened_when_it_sends(broker, client, t
     producer = open_producer(client)
     store(producer, numbered(1))
     broker.cut()
-    producer.mend()
+    producer.reopen_lost()
     assert len(broker.seen(Type.PRODUCER)) == 1
     store(producer, numbered(1, 1), closes=True)
     assert topic.values == numbered(2)
