@@ -219,7 +219,7 @@ def _range(wire: Wire) -> Callable[[], object]:
             elif kind == 5:
                 progress.repeat(wire.chance.choice((None, one)))
             else:
-                progress.came(one)
+                progress.received(one)
             str((progress.position, progress.is_done, progress.entries_left))
         progress.passed(wire.chance.choice((None, places[0])))
 
