@@ -7,8 +7,8 @@ of the table's first column, which Spark keeps, and passes when the table is rea
 
     statement        options that Spark passes         schema
     CREATE TABLE     topic, option.topic, owner, ...   made here, with the options in its metadata
-    SELECT           those of WITH (...)               the table's, with the options in its metadata
-    INSERT, save     those of WITH (...)               the rows', with any metadata
+    SELECT           options of WITH (...)             the table's, with the options in its metadata
+    INSERT, save     options of WITH (...)             the rows', with any metadata
 
 A write never uses options from metadata. The rows may be from a Parquet file, whose metadata Spark passes,
 and the file's author must not choose the cluster for the rows.

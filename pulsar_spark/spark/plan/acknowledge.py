@@ -64,8 +64,7 @@ class Acknowledger:
             _warn_of_chunks(partitions)
         positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
         for each, entry in probed.items():
-            # Without chunks everything up to the probed entry is settled; later entries may be processed by
-            # now.
+            # Without chunks, acknowledges up to the probed entry. Entries processed later are not probed yet.
             positions[each] = each.settle(expire) if each.has_chunks else entry
         self.acknowledge(positions)
         return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)
@@ -147,7 +146,7 @@ class _Found(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        published: publish time of an entry in ms if there are chunks; the error if the probe failed.
+        published: publish time of ``entry`` in ms if there are chunks; the error if the probe failed.
     """
 
     entry: MessageId
@@ -190,7 +189,7 @@ def _find(
         published = client.probe_entry(topic, entry).publish_time
     except PulsarError as error:
         return _Found(entry, began, has_chunks, error)
-    # With the publish time of a fast clock, chunks of other producers would expire too early.
+    # Limited to now, because a time from a fast clock would expire the chunks of other producers too early.
     return _Found(entry, began, has_chunks, min(published, client.time_ms()))
 
 

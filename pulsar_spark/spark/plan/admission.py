@@ -33,8 +33,8 @@ from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-# Maximum probes of single entries in the search for a share's end by the broker's message indexes: first
-# guesses from the mean, which usually succeed, then halvings, which always succeed.
+# Maximum probes in the search for a share's end by the broker's message indexes: interpolations (GUESSES),
+# which usually succeed, then a bisection, which always succeeds.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
 
@@ -67,7 +67,7 @@ class Taken(NamedTuple):
     """A partition's part of a batch.
 
     Attributes:
-        room: rest of the share, if the limit of probed entries was reached; None: nothing is added.
+        room: rest of the share for entries that were not probed; None: the part is complete.
     """
 
     end: MessageId
@@ -138,10 +138,10 @@ class Admission:
         planned = dict(starts if self._limits.is_capped else ends)
         count = self._limits.max_messages
         while open_ and planned == starts:
-            # Runs that are stopped early must not always begin with the same partitions.
+            # The first turn is random, because short runs must not always read the same partitions.
             named = {each.topic: each for each in open_}
             turn = in_turn(named, self._last_turn or random.choice([*named]), count)
-            self._last_turn, count = turn[-1], None  # further rounds would wait as long, so take all
+            self._last_turn, count = turn[-1], None  # the next round has all partitions, to wait only once
             planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
                 break  # the remaining partitions have the next turns
@@ -203,7 +203,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # late results are of earlier limits
+        busy = self._searches.busy | self._searches.take().keys()  # late results are for old limits
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()
@@ -222,7 +222,7 @@ class Admission:
         ends: Mapping[Partition, MessageId],
         rooms: Mapping[Partition, Room],
     ) -> dict[Partition, KnownEntries]:
-        """Returns known entries after the starts, to fill ``rooms``; none of failed or slow partitions."""
+        """Probes entries after the starts to fill ``rooms``; leaves out failed and slow partitions."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
         def scan(partition: Partition, known: KnownEntries | None) -> KnownEntries:

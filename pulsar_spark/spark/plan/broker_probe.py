@@ -19,9 +19,8 @@ from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
-# Maximum entries, and bytes, that are probed one by one after a position: of a partition, and of all
-# partitions, because a probe costs as much as reading, in the planner's one process. The rest of a share is
-# estimated.
+# Maximum entries and bytes that are probed one by one, of a partition and of all partitions. A probe costs as
+# much as reading, in the single planner process. The rest of a share is estimated.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
 SCAN_ENTRIES_IN_ALL = 16_000
@@ -55,7 +54,7 @@ class LedgerEnd(NamedTuple):
 
 
 class BrokerProbe:
-    """The answers for admission control, and a :class:`ranges.SplitSource`; requests each ledger once.
+    """Probes for admission control, and a :class:`ranges.SplitSource`; requests each ledger's end once.
 
     Args:
         admin_url: URL of the admin service, which returns all ledgers in one request; None: do not use it.
@@ -162,8 +161,8 @@ class KnownEntries:
     Attributes:
         entries: the known entries, without a gap from the position on.
         reached: position up to which all entries are known.
-        is_late: whether the broker did not send the next entry in time. The known entries are then used and
-            forgotten.
+        is_late: whether the broker did not send the next entry in time. Then the known entries are used once
+            and dropped.
         limit: maximum entries and bytes that are probed one by one.
     """
 
@@ -216,7 +215,7 @@ class KnownEntries:
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
-                # Chunks complete no message, so request as many again as there were, not one per round.
+                # Chunks complete no message. So a round may double the known entries instead of adding one.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = (self.limit.size if size is None else min(self.limit.size, size)) - known
             try:

@@ -1,6 +1,6 @@
 """The rules of data loss, for topics and subscriptions that have changed since a query's last state.
 
-Mostly pure.
+Pure, except :class:`LossReporter`.
 
 Only the query moves its durable subscription, with one exception: if the broker removes a consumed ledger,
 the subscription stands at (next ledger, -1). A truncated topic or a backlog quota also moves it there, and
@@ -17,7 +17,7 @@ If the topic begins after the last processed message, the skipped messages are l
     the subscription is missing                               MOVED or LOST
     it stands at or before the processed position             FINE
     it stands at an entry after the processed position, or    MOVED or LOST
-    not the whole processed entry is processed
+    the processed position is within a batch
     it stands before a later ledger                           by the ledger's end, below
 
 :func:`judge_answer`, while the query runs:
@@ -108,13 +108,13 @@ _WHILE_RUNNING = (
 class LossVerdict(Enum):
     """The possible judgements of a partition."""
 
-    FINE = "the subscription stands where it may"
-    ASK = "what is stored decides"
+    FINE = "the subscription has an expected position"
+    ASK = "the stored entries decide"
     MOVED = "the subscription was moved or removed; nothing is lost"
     LOST = "messages that were not processed are gone"
-    UNSURE = "the ledger of what is processed is gone; messages after that may be, too"
+    UNSURE = "the processed ledger is gone; later messages in it may be gone, too"
     RECREATED = "the topic was deleted and created again; nothing that was seen is lost"
-    SET_BACK = "the topic ends before what was processed"
+    SET_BACK = "the topic ends before the processed position"
 
 
 class Stored(NamedTuple):
@@ -141,7 +141,7 @@ class Judgement:
         lost: messages that are, or may be, deleted; None unless the verdict is LOST or UNSURE.
         was_removed: whether the subscription was removed. Before an error, it must be removed again, so that
             the next start finds the same state.
-        is_all_seen_processed: whether only unknown messages are gone.
+        is_all_seen_processed: whether the query has processed all messages that it knew.
     """
 
     verdict: LossVerdict
@@ -213,12 +213,12 @@ def judge_answer(
     If the subscription was removed, the consumer's next SUBSCRIBE creates it at the end.
 
     Args:
-        asked: position up to which acknowledgements had been sent, confirmed or not, at the request of the
-            answer.
+        asked: position up to which acknowledgements had been sent, confirmed or not, when the answer was
+            requested.
         last_seen: last visible message known before this answer.
         next_seen: first known message after ``position``; an earlier position if no message was known.
         mark_delete: position of the subscription now.
-        goes_on: known next position of the partition after ``position``, if later.
+        goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
     """
     if is_processed and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)

@@ -41,7 +41,7 @@ from pulsar_spark.spark.plan.timing import EndSchedule
 
 _log = logging.getLogger(__name__)
 
-# Seconds after an answer. A tail that then lacks an entry or permits may miss new entries.
+# Seconds after an answer within which a tail must have permits, and the entries up to the answered end.
 _FOLLOWS_WITHIN = 1.0
 
 Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarError]]
@@ -135,7 +135,7 @@ class EndTracker:
         return EndAnswers(answers, gone, arrived)
 
     def _take_arrivals(self) -> Collection[Partition]:
-        """Separates new entries from entries before known ends. Returns all partitions with arrivals."""
+        """Marks partitions with entries after their known ends as active; returns all with arrivals."""
         now = self._client.now()
         arrived = self._arrivals.take()
         for partition in arrived:
@@ -197,7 +197,7 @@ class EndTracker:
         self._enqueue(partition)
 
     def _open_tails(self, partitions: Iterable[Partition], count: int) -> None:
-        """Opens tails, and takes over the tails that were slow to open."""
+        """Opens tails; also uses the tails that earlier calls began to open."""
         now, pauses = self._client.now(), self._openings.pauses
         calls = {
             each: partial(
@@ -220,8 +220,8 @@ class EndTracker:
             pauses.succeeded(partition)
             end = partition.schedule.last.whole_entry
             partition.tail, partition.is_behind = tail, tail.after < end
-            # The tail then also receives later entries, if the next trigger is far away.
+            # Follows now, so that the tail receives later entries even if the next trigger is far away.
             follows = partition.follow(tail)
             self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # entries before tracking began did not show
+                self._arrivals.add(partition)  # entries before ``partition.tail`` was set were ignored

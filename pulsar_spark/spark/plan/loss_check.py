@@ -212,7 +212,7 @@ class LossCheck:
             self.reporter.deleted.append(topic)
 
     def report_unheld(self, topic: TopicName, position: MessageId, segments: int = 0) -> None:
-        """Reports a segment, or some of a scalable topic, that brokers deleted before the query read it."""
+        """Reports a segment, or unknown segments, that brokers deleted before the query read them."""
         what = f"{segments} segments that the query never saw" if segments else "a segment"
         why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
         self.reporter.lost(topic, LostRange(position, None, why))

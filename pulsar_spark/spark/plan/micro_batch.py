@@ -4,8 +4,8 @@ A micro-batch reads the messages after each partition's processed position, with
 partition keeps its position if
 
     its life is not OPEN                      it is silent, follows an older segment, or is read to its end
-    its entries could not be probed in time   for a while, so that other partitions are read
-    its position was set back                 the checkpoint must have it before later messages are read
+    its entries could not be probed in time   it is left out for a while, so that other partitions are read
+    its position was set back                 the checkpoint must have the position before messages are read
 """
 
 from __future__ import annotations

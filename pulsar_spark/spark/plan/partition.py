@@ -18,12 +18,12 @@ ledgers, so while a later entry of the same ledger is known, an acknowledgement 
     chunks were found                                             ACKNOWLEDGE, up to :meth:`settle`
     the tail has seen all unacknowledged entries, or the last     ACKNOWLEDGE
     few of them
-    it lies in the ledger of the acknowledged position, where a   ACKNOWLEDGE
-    later entry is known, and which was probed in the last 10 s
-    it is in an older ledger than the last message, probed in     WAIT
-    the last second
-    it is the last message for less than a second, and there      WAIT, for the tail
-    will be other triggers soon
+    the processed and the acknowledged position share a ledger,   ACKNOWLEDGE
+    which has a later entry, and was probed in the last 10 s
+    the processed position is in an older ledger than the last    WAIT
+    message, and that ledger was probed in the last second
+    the processed position is the last message for less than a    WAIT, for the tail
+    second, and more triggers are expected soon
     else                                                          PROBE, because no later trigger may follow
     PROBE by these rows, but a probe failed less than a second    WAIT
     ago, or less than its duration ago. After more failures in a
@@ -69,7 +69,7 @@ _MAX_REST = 10
 
 
 class Life(Enum):
-    """The stages of a partition, from the opening of the subscription; if several apply, the later one."""
+    """The stages of a partition since the subscription was opened; the last one that applies counts."""
 
     OPEN = "micro-batches read it"
     HELD = "it is a segment that follows one which is not read to its end"
@@ -107,7 +107,7 @@ class Partition:
     """A partition while the subscription is open on it; a position includes all earlier messages.
 
     Attributes:
-        is_told_late: whether a warning reported that it answers late, and it still does.
+        is_reported_late: whether a warning reported that the broker answers late, and it still does.
         start: position of the query's subscription when this run opened it.
         acknowledged: position up to which this run has acknowledged the partition, or found acknowledged.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.
@@ -125,7 +125,7 @@ class Partition:
         topic_end: reason why no more messages will come; None: more may come.
         next_seen: first known message after ``position``; an earlier position if no message is known.
         is_queued: whether its next request waits in the queue by time.
-        is_behind: whether its tail, or the previous tail, never reached a known end.
+        is_behind: whether its tail, or the previous tail, has not reached any known end.
         is_blind: whether an answer showed new entries that its tail did not receive.
         has_failed: whether the last request for its end failed.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
@@ -139,7 +139,7 @@ class Partition:
     acknowledged: MessageId
     last: MessageId
     life: Life = Life.OPEN
-    is_told_late: bool = False
+    is_reported_late: bool = False
     position: MessageId | None = None
     planned: MessageId | None = None
     backlog: int | None = None
@@ -180,7 +180,7 @@ class Partition:
         return cls(topic, consumer, mark, mark, visible_end(answer.last), asked=mark, asked_before=mark)
 
     def close(self, calls: Calls[Partition]) -> bool:
-        """Drops all pending calls; True if the consumer is closed later, when a request ends."""
+        """Drops all pending calls; True if a pending request closes the consumer when it ends."""
         self.life = Life.CLOSED
         self.close_tail()
         self.close_known()
@@ -346,7 +346,7 @@ class Partition:
         return after <= self.acknowledged or is_near
 
     def _is_probed(self, done: MessageId, now: float, seconds: float) -> bool:
-        """Whether a ledger was probed for chunks in the last ``seconds`` seconds."""
+        """Whether the ledger of ``done`` was probed for chunks in the last ``seconds`` seconds."""
         probed = self._probed
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
@@ -395,8 +395,8 @@ class Partition:
         """Records the publish time of a processed entry, if chunks were found.
 
         Args:
-            time_ms: its publish time in ms since 1970. Clocks of producers differ, so a position never counts
-                as older than an earlier position.
+            time_ms: publish time of the entry in ms since 1970. Clocks of producers differ, so a position
+                never counts as older than an earlier position.
             now: time in seconds of a monotonic clock.
         """
         assert self._held is not None

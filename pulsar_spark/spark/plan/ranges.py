@@ -23,16 +23,15 @@ from pulsar_spark.spark.plan.offsets import Offsets
 
 # Up to this number of ranges, each has a task. More ranges have at least this number of tasks.
 _MIN_TASKS = 16
-# Maximum entries, and maximum ranges, of a task of several ranges. Sizes of entries are not known here: this
-# number of batches of 128 KiB, the producers' default, is read in about a second; single messages cost almost
-# nothing.
+# Maximum entries, and maximum ranges, of a task of several ranges. The sizes of entries are unknown here, but
+# this number of entries of 128 KiB, the default maximum of a batch, is read in about a second.
 _MAX_ENTRIES = 512
 _MAX_RANGES = 64
 # Assumed messages per entry: the default maximum of a producer's batch.
 _MESSAGES_PER_ENTRY = 1000
 
 
-# Maximum counts that fail because of a rollover or a topic that grows too fast; then a border is inexact.
+# Maximum counts of a search that fail because of a rollover or a fast growing topic; then a cut is inexact.
 _MAX_FAILURES = 20
 
 
@@ -99,7 +98,7 @@ class SplitSource(Protocol):
         """Returns the tracks of ranges over several ledgers, by topic."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Finds the ledgers of entries, by topic."""
+        """Finds, by topic, the ledgers of the entries with these numbers, and stores them in the tracks."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """Returns estimates of the messages per entry, by topic."""
@@ -151,7 +150,7 @@ class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
     Args:
-        length: number of its entries; None: count only the entries in the ledger of ``end``.
+        length: number of the range's entries; None: count only the entries in the ledger of ``end``.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:
@@ -178,8 +177,8 @@ class Track:
 
         Args:
             number: number of the entry.
-            count: function that returns the last entry before a position, or no entry after a rollover, and
-                the number of entries from the position on in the range.
+            count: function of a position that returns the last entry before it, or no entry after a rollover,
+                and the number of the range's entries from the position on.
         """
         first = failures = 0  # the ledger has this id, or a later id
         for turn in itertools.count():
@@ -188,7 +187,7 @@ class Track:
             if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
                 return
             ledger = (first + upper.ledger + 1) // 2
-            if turn % 2 == 0:  # a guess for ledgers of equal size; halvings end the search in any case
+            if turn % 2 == 0:  # an interpolation, as for ledgers of equal size; other turns bisect
                 share = -(number - before + upper.entry + 1) * (upper.ledger - lower.ledger)
                 ledger = min(max(first + 1, lower.ledger - share // (after - before)), upper.ledger)
             last, left = count(MessageId(ledger, 0))

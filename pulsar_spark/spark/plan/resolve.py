@@ -81,11 +81,10 @@ def warn_of_late_starts(
     starts: Mapping[TopicName, MessageId],
     bounds: Mapping[TopicName, PartitionBounds],
 ) -> None:
-    """Warns of partitions that end before their start. They are not read until they have grown past it.
+    """Warns of partitions that end before their start, and are not read until they have grown past it.
 
-    Args:
-        client: client that finds entries that readers do not receive, such as transaction markers, because a
-            query may end at such an entry.
+    The ends include entries that readers do not receive, such as transaction markers, because a query may
+    end at such an entry.
     """
     late = [topic for topic, start in starts.items() if start.is_entry and start > bounds[topic].last]
     ends = run_all([partial(client.stored_end, topic) for topic in late])
@@ -117,7 +116,7 @@ def before_time(
     """Returns the position in ``[begin, last]`` before the first message published at or after ``time``.
 
     Returns ``last`` if all messages are older. With ``looks_back``, returns ``begin`` if a stored message up
-    to ``begin`` is in time: later messages may have earlier times, from other clocks or clusters.
+    to ``begin`` was published at or after ``time``, because all messages after that one are read.
     """
     if begin >= last:
         return last

@@ -1,8 +1,8 @@
 """SourceReporter: makes the reports of one source in one run of a query, and probes its backlog for them.
 
 :class:`EntrySampler`: brokers count entries, and an entry is a batch of any size. At most every ten seconds,
-the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. Until a probe
-of its run has succeeded, a query waits for each probe, for at most three seconds.
+the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. A run waits up
+to three seconds for each probe until one has succeeded.
 
 :class:`OldestMessages`: at each trigger, the publish time of a partition's first unprocessed message:
 
@@ -174,7 +174,7 @@ class _Known:
     since: _Since = _Since.UNKNOWN
 
     def after(self, seen: Waiting, before_ms: int) -> _Known:
-        """Returns the state and time at a later trigger; the trigger before it was at ``before_ms``."""
+        """Returns the state and time at the next trigger; ``before_ms``: time of the last trigger."""
         if seen.position == self.seen.position and self.seen.has_backlog:
             return _Known(seen, self.time_ms, self.since)
         if seen.position >= self.seen.last:
@@ -270,7 +270,7 @@ class SourceReporter:
         self._start_ms = self._triggered_ms = client.time_ms()
 
     def begin_trigger(self) -> None:
-        """Begins a trigger, whose time all later counts get."""
+        """Begins a trigger, whose time is the time of later reports."""
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, Partition]) -> None:
@@ -355,5 +355,5 @@ class SourceReporter:
         self._oldest.forget(gone)
 
     def renewed(self, report: Json) -> Json:
-        """Returns the report for a later trigger of this run without changes; both reports share a dict."""
+        """Returns the report of a later trigger without other changes; shares parts with ``report``."""
         return report | {"timeMs": self._triggered_ms, "retries": self._client.retries()}

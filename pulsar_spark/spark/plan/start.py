@@ -4,18 +4,18 @@ A query that has no checkpoint (:func:`start_query`):
 
     the user named        and gave a start    the query begins               the subscription is moved
     no subscription       yes or no           at the start, else at latest   to the start, at once
-    one that exists       no                  at its position                not at all
-    one that exists       yes                 at the start                   back at once; forward only when
+    an existing one       no                  at its position                not at all
+    an existing one       yes                 at the start                   back at once; forward only when
                                                                              Spark has checkpointed the start
-    one that is new       yes or no           at the start, else at latest   forward only then
+    a new one             yes or no           at the start, else at latest   forward only then
 
 So only the user's start moves an existing position forward, with a warning of the skipped backlog. The move
 waits for the checkpoint, because a batch 0 that did not finish is planned again from the checkpoint, even if
 "latest" is later by then.
 
 The subscription of a query with a checkpoint is opened again, and checked for data loss
-(:func:`restart_query`). A removed subscription is created again at the end. So it looks like a subscription
-that has acknowledged messages which this query never acknowledged.
+(:func:`restart_query`). A removed subscription is created again at the end, and so has acknowledged messages
+that this query never acknowledged.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def start_query(
                 for topic, start in starts.items()
             }
         )
-        register(client, options, scalable, name)  # opened before, or it would begin at old messages
+        register(client, options, scalable, name)  # after ``open``, which sets the initial position
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -131,10 +131,10 @@ def start_query(
 def start_before(
     started: QueryStart, ends: Mapping[TopicName, MessageId], options: SourceOptions
 ) -> dict[TopicName, MessageId]:
-    """Returns the start positions; those after the first batch's end become that end, to skip no message.
+    """Returns the start positions, limited to the ends of the first batch, so that no message is skipped.
 
     Raises:
-        OptionError: the user gave a message id after that end.
+        OptionError: the user gave a message id after the batch's end.
     """
     late = {
         topic: ends[topic]

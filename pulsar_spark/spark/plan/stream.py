@@ -353,7 +353,7 @@ class QueryPlanner:
     # ---- subscription and topics
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
-        """Calls ``plan`` again without each partition that it finds deleted; returns its result."""
+        """Calls ``plan``, again after dropping each partition that it finds deleted; returns its result."""
         while True:
             try:
                 return plan()
@@ -409,7 +409,7 @@ class QueryPlanner:
         if self._frozen is not None:
             for topic in answers:
                 state = self._partitions[topic]
-                # A segment without a limit gets its present end, because it may never stop growing.
+                # A new partition ends at its present end, because a segment may never stop growing.
                 state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:

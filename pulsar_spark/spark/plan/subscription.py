@@ -155,13 +155,13 @@ class Subscription:
             raise
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
-        """Sets the start of compacted partitions before their logs, which the kept messages outlive."""
+        """Sets the start of compacted partitions to EARLIEST, because compacted messages outlive the log."""
         if self._client.read_compacted:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """Returns the partitions without the subscription, also missing ones. Call this before ``open``."""
+        """Returns the partitions that lack the subscription, or do not exist. Call this before ``open``."""
         answers = run_all([partial(self._client.has_subscription, topic, self.name) for topic in topics])
         missing = set()
         for topic, exists in zip(topics, answers, strict=True):
@@ -237,7 +237,7 @@ class Subscription:
         self.unsettled.update({each.topic: each for each in partitions if not each.is_closed})
 
     def settle(self, checkpointed: Mapping[TopicName, MessageId]) -> None:
-        """Leaves out the partitions that have nothing to do until the next entry."""
+        """Drops partitions from ``unsettled`` that need no work until their next entry."""
         self.unsettled = {
             topic: state
             for topic, state in self.unsettled.items()
@@ -271,11 +271,11 @@ class Subscription:
         late = self._asked.late
         for each in answered:
             each.be_silent(is_silent=False)
-            each.is_told_late = each.is_told_late and each in late
+            each.is_reported_late = each.is_reported_late and each in late
         for each in self._asked.busy:
             each.be_silent(is_silent=True)
-            if each in late and not each.is_told_late and not each.is_closed:
-                each.is_told_late = True
+            if each in late and not each.is_reported_late and not each.is_closed:
+                each.is_reported_late = True
                 _log.warning(
                     "%s does not respond promptly; it is left out of micro-batches until it responds",
                     each.topic,
@@ -289,9 +289,9 @@ class Subscription:
         for each in partitions:
             if each in busy or each in answers:
                 continue
-            # The time of the request, because the partition may have grown since the answer was made.
+            # Not the time of the answer, because the partition may grow after the broker has made the answer.
             each.requested(now)
-            self._answers.pop(each, None)  # a late answer lacks the acknowledgements since its request
+            self._answers.pop(each, None)  # an old answer lacks the acknowledgements since its request
             calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
             # For a compacted topic, or a segment, one answer may require other requests.
             is_alone = not self._client.read_compacted and not self._client.may_have_old_end(each.topic)

@@ -18,8 +18,8 @@ _KNOWN_FOR = 0.05
 _IDLE_AFTER = 0.25
 # Minimum seconds after which the end of a partition with a tail is requested anyway.
 _ASKED_ANYWAY = 10.0
-_ASKED_ANYWAY_EACH = 0.5  # times the number of partitions, if this is longer
-_STEP = 5.0  # seconds between these times, because requests due at the same time cost one round
+_ASKED_ANYWAY_EACH = 0.5  # seconds for each partition of the query, if the sum is longer
+_STEP = 5.0  # seconds; these times are its multiples, so that many requests are sent together
 # Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
 # Seconds that a trigger waits. New entries end the wait, but the wait delays a query's other sources.
@@ -80,9 +80,9 @@ class EndSchedule:
 class QuietTime:
     """Detects triggers without work, which repeat a start for which there was nothing to plan. Pure.
 
-    Without new entries, Spark's default trigger repeats calls with the same start. The answer costs nothing,
-    but each time Spark writes and reads the start, the answer and the report as JSON. So a trigger that
-    directly follows another trigger waits a moment, unless entries arrive.
+    Without new entries, Spark's default trigger repeats calls with the same start. Planning costs nothing
+    then, but Spark writes and reads start, answer and report as JSON. So a trigger that directly follows
+    another trigger waits a moment, unless entries arrive.
 
     Attributes:
         is_polled: whether triggers follow one another directly.

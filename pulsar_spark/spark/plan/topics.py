@@ -94,7 +94,7 @@ class PatternTopics:
     def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
         self._client = client
         self._pattern = pattern
-        # For each topic: its names in the list (None: not listed), and its partitions.
+        # For each topic: the names that the last list had for it (None: not listed), and its partitions.
         self._known: dict[TopicName, tuple[frozenset[TopicName] | None, Sequence[TopicName]]] = {}
 
     def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
@@ -187,8 +187,8 @@ class Topics:
         self._listing: PendingCalls[str] = PendingCalls()
         self._pauses = self._listing.pauses  # of failed lists, and of lookups of missing scalable topics
         self._scalable = scalable
-        # Lists scalable topics by watches, which also look up the ends of sealed segments, because a run may
-        # make no other list.
+        # Scalable topics are listed again, by watches, because these also look up the ends of sealed
+        # segments, and a run may make no other list.
         if options.has_scalable_topics:
             self.renew()
         self._migrated: set[str | None] = set()  # topics already named in a warning
@@ -204,7 +204,7 @@ class Topics:
         meanwhile.
         """
         calls = {}
-        # While a received list waits for its use, watches keep their reports, because the list lacks them.
+        # While a list is pending, watches keep their reports, because the list may lack these changes.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = self._take_changes()
             has_segments = [self._may_have_segments(topic) for topic in self._scalable.names]
@@ -235,7 +235,7 @@ class Topics:
     def _list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
         """Watches the patterns that are not watched yet, and lists all partitions; runs on a thread."""
         may_list = self._options.pattern is not None
-        # If a watch cannot be opened, the earlier ones are kept.
+        # If a watch cannot be opened, earlier watches are kept.
         for pattern in self._patterns[len(self._watches) :]:
             watch = self._client.watch_topics(pattern, may_list=may_list)
             watch.take_changes()  # the list includes the changes up to now
@@ -270,7 +270,7 @@ class Topics:
                     _log.warning("%s", error)
 
     def _look_at_next(self) -> list[TopicMigratedError]:
-        """Returns the migrated topics among the next ones to check; runs on a thread."""
+        """Returns the migrated topics among the next topics to check; runs on a thread."""
         if not self._client.has_scalable_topics():
             return []  # skips the loop over thousands of names
         read = _classic([*self._options.topics, *self.partitions])
@@ -345,7 +345,7 @@ def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """Returns the patterns to watch: the user's; or one for each named topic, or for all of a namespace."""
+    """Returns the patterns to watch: the user's, or one a named topic; one for many topics of a namespace."""
     if options.pattern is not None:
         return [] if options.pattern.is_scalable else [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)

@@ -64,7 +64,7 @@ class Moves:
 
         Args:
             start: end of the micro-batch.
-            found: names of the micro-batch's cluster, and of this one if the query returns.
+            found: error that names the micro-batch's cluster, and this cluster if the query returns.
             topics: existing partitions.
 
         Raises:
@@ -115,7 +115,7 @@ class Moves:
         Args:
             start: start of the micro-batch.
             end: end of the micro-batch.
-            found: names of the micro-batch's cluster, and of this one if the query returns.
+            found: error that names the micro-batch's cluster, and this cluster if the query returns.
             topics: existing partitions.
 
         Raises:
@@ -165,13 +165,13 @@ class Moves:
     def _place(
         self, topic: TopicName, cluster: str, position: MessageId
     ) -> tuple[MessageId, Copied, StoredEntry | None]:
-        """Returns where to continue, the copies around a position, and the copy of the last copied entry."""
+        """Returns the new position, the copies around the old position, and the last copy in the topic."""
         here = copied_partition(self._client, topic, cluster)
         copied, last = here.around(position), here.around(MessageId.LATEST).last_read
         return here.start_after(copied, self._margin_ms), copied, last
 
     def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, MessageId]:
-        """Returns the copies around both ends of a range, and where to begin."""
+        """Returns the copies around the start and the end of a range, and the position to begin after."""
         here = copied_partition(self._client, each.topic, cluster)
         before = here.around(each.start)
         return before, here.around(each.end), here.start_after(before, self._margin_ms)

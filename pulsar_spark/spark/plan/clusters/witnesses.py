@@ -51,7 +51,7 @@ _MAX_PROBES = 3
 _RENEWED_AFTER = 3600.0
 # Maximum entries after the witness's publish time that are read for the names of clusters.
 _MAX_SEARCHED = 10_000
-_FIRST_READ = 16  # messages of a first read: most searches need the next entry alone; later reads double it
+_FIRST_READ = 16  # messages of a search's first read, often enough; later reads are doubled
 _READ_BYTES = 1 << 20  # maximum bytes of one read
 _MAX_CLUSTERS = 8  # maximum names of clusters
 
@@ -109,7 +109,7 @@ class Witnesses:
 
         Args:
             old: witness of the offsets before.
-            ends: planned end of each partition that has news.
+            ends: planned end of each partition that has new entries.
         """
         old = None if self._is_gone else old
         found = self._found(old, ends)
@@ -129,7 +129,7 @@ class Witnesses:
         """Returns an entry that may replace the witness; None if no entry is known, and no probe is due."""
 
         def is_better(entry: EntryInfo) -> bool:
-            # A copy may have the same id, time and source in two clusters that received it from a third one.
+            # A copy is a weaker witness, because two clusters that received it from a third may both have it.
             return entry.source is None or old is None or old.source is not None
 
         now = self._client.now()
@@ -213,13 +213,13 @@ class Witnesses:
         return None
 
     def _is_original_here(self, witness: Witness) -> bool:
-        """Whether the query has read a copy of this cluster's own entry."""
+        """Whether the witness is a copy of an entry that was published in this cluster."""
         place = None if witness.source is None else witness.source.position
         found = None if place is None else self._client.entry_at(witness.topic, place)
         return found is not None and found.source is None and found.publish_time == witness.publish_time
 
     def _copied_from(self, witness: Witness) -> list[str]:
-        """Returns the clusters that may have sent the witness's copy in the topic; only one is right."""
+        """Returns the clusters that a copy of the witness in its topic may come from; only one is right."""
         if witness.source is not None or witness.topic.is_segment:
             return []
         copied = {

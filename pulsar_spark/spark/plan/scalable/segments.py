@@ -81,7 +81,7 @@ class SegmentOrder(NamedTuple):
         }
 
     def oldest_after(self, segment: TopicName, processed: Mapping[TopicName, MessageId]) -> MessageId:
-        """Returns the first of the known positions in later segments; ``LATEST`` if there is none."""
+        """Returns the smallest known position in segments that follow ``segment``; ``LATEST`` if none."""
         known, one = self.layout.segments, self.layout.segments[segment]
         later = (
             position
@@ -107,7 +107,7 @@ def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
 
 
 def _number(segment: TopicName) -> int:
-    return max(segment.partition, 0)  # a topic without partitions becomes number 0
+    return max(segment.partition, 0)  # a migrated topic without partitions is segment 0
 
 
 def done_in(offsets: Offsets) -> set[TopicName]:
@@ -131,9 +131,9 @@ def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
 def without_done(
     offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, Partition]
 ) -> Offsets:
-    """Returns the offset with last messages instead of ``done``, and without ``old`` segments.
+    """Returns the offset with the last visible messages of done segments instead of ``done``.
 
-    A done segment has no messages after its last visible message. ``old`` segments were done before.
+    Leaves out the segments ``old``, which were done before the micro-batch.
     """
     done = done_in(offsets)
     if not done and not old:

@@ -227,7 +227,7 @@ class ScalableTopics:
             _log.warning("subscription %s was removed from %s; it is registered again", name, topic)
             self._unheld |= {each: known.final_ends.get(each) for each in known.layout.segments}
         except BrokerError as error:
-            raise _again(error) from error
+            raise _as_retriable(error) from error
         self._hold(topic, name)
         return True
 
@@ -236,7 +236,7 @@ class ScalableTopics:
         try:
             register(self._client, self._options, [topic], name)
         except BrokerError as error:
-            raise _again(error) from error
+            raise _as_retriable(error) from error
 
     def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
         """Whether a removed segment may have had unknown messages after a position.
@@ -297,7 +297,7 @@ class ScalableTopics:
         }
 
     def is_ordered(self, topic: TopicName) -> bool:
-        """Whether it is a segment, whose end is no event to report."""
+        """Whether the topic is a segment, whose end is expected and not reported."""
         return topic.is_segment or any(topic in order.layout.segments for order in self._orders_now)
 
     def check_done(
@@ -332,7 +332,7 @@ class ScalableTopics:
             return set()
         orders = self._orders_now
         known = {name for order in orders for name in order.layout.segments}
-        # An open segment in no layout may follow any other segment.
+        # A segment in no layout is held, because it may follow any other segment.
         named = {*partitions, *processed}
         held = {name for name in named if name.is_segment and name not in known}
         return held.union(*(order.held(processed) for order in orders))
@@ -351,7 +351,7 @@ class ScalableTopics:
     def with_done(
         self, planned: dict[TopicName, MessageId], start: Offsets, partitions: Iterable[TopicName]
     ) -> dict[TopicName, MessageId]:
-        """Returns the ends of a micro-batch for its offset, with the segments that are done afterwards."""
+        """Returns the ends of a micro-batch, with ``DONE`` for segments that it reads to their final ends."""
         if not self._orders:
             return planned
         orders = self._orders_now
@@ -359,7 +359,7 @@ class ScalableTopics:
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
         }
-        # A segment that has left its topic may be acknowledged without an answer yet.
+        # Done segments stay done. A segment that has left its topic may wait for its acknowledgement.
         return ends | dict.fromkeys(done_in(start) & {*partitions, *planned}, DONE)
 
     def forget(self, partition: TopicName) -> bool:
@@ -375,8 +375,8 @@ class ScalableTopics:
             self._layouts.popitem()[1].close()
 
 
-def _again(error: BrokerError) -> BrokerError:
-    """Returns the error for a running query, which tries again, because the broker may be restarting."""
+def _as_retriable(error: BrokerError) -> BrokerError:
+    """Makes an error retriable, except an AuthError, because a running query's broker may be restarting."""
     if error.is_passing or isinstance(error, AuthError):
         return error
     return NotReadyError(error.what, topic=error.topic, advice=error.advice)
