@@ -291,8 +291,8 @@ class SimulatedCluster(PlanningClient):
     def may_have_old_end(self, topic: TopicName) -> bool:
         return False  # its brokers know
 
-    def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
-        raise AssertionError(f"{topic}: {told} and {seen} need no look")
+    def visible_end(self, topic: TopicName, reported: MessageId, seen: MessageId) -> MessageId:
+        raise AssertionError(f"{topic}: {reported} and {seen} need no look")
 
     def stored_end(self, topic: TopicName) -> MessageId:
         self.note("stored end", topic)
