@@ -66,7 +66,7 @@ class QueryFigures:
         read_bytes: estimate of the stored bytes read.
         progress_ms: last time of progress, in ms since 1970; None before the first micro-batch has ended. A
             query that waits for messages also makes progress.
-        sources: last reports of its Pulsar sources.
+        sources: last reports of the query's Pulsar sources.
         batches: last micro-batches, oldest first.
         backlogs: backlogs at the last triggers, oldest first.
     """

@@ -26,7 +26,7 @@ If the topic begins after the last processed message, the skipped messages are l
     before a message that the query has processed, and the    SET_BACK
     topic ends before that message
     at or before the acknowledged position                    FINE: a broker that crashed lost the last ack
-    at another processed message                              moved while the micro-batch ran, see below
+    at another processed message                              FINE or UNSURE, see the next paragraph
     before another processed ledger                           FINE
     before a later ledger; no known message was skipped, and  FINE: the broker removed a consumed ledger,
     acknowledgements were sent up to the processed position   which so ended at the processed position

@@ -37,8 +37,8 @@ class LossCheck:
             if messages seem lost; may take seconds.
 
     Attributes:
-        holding: scalable topics on which the subscription was registered at its opening, so that unread
-            messages were kept.
+        holding: scalable topics on which the subscription was registered when this run opened it, so that
+            brokers have kept unread segments.
         absent: partitions of the checkpoint that were reported as absent or deleted.
         has_moved: whether the query has just moved from another cluster, so that its subscription is missing,
             or stands where the query left this cluster.

@@ -234,10 +234,10 @@ def _without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
-# Maximum rows, bytes and seconds to collect batches that are joined.
+# Limits of joined batches.
 JOINED_ROWS = 40_000
 JOINED_BYTES = 8 << 20
-JOINED_SECONDS = 0.1
+JOINED_SECONDS = 0.1  # maximum time for which batches are collected
 
 
 def joined(

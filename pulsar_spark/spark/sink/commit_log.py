@@ -1,10 +1,10 @@
 """CommitLog: a query's small topic with the state of its commits, which its driver reads after a crash.
 
 For each micro-batch, the log contains in this order: the transactions that the tasks have opened, the
-driver's intent to commit some of them, and one marker in each of these transactions, which readers see if and
-only if the transaction was committed (:mod:`~pulsar_spark.spark.sink.commit_records`). Records before the
-last intent are released, and the broker removes them. Messages that are not the query's records are ignored
-with a warning.
+driver's intent to commit some transactions, and a marker in each of these. Readers see a marker if and only
+if its transaction was committed (:mod:`~pulsar_spark.spark.sink.commit_records`). The driver acknowledges
+records before the last intent, and the broker removes them. Messages that are not the query's records are
+ignored with a warning.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class TopicPartitionMetrics:
     Attributes:
         topic: full name of the topic partition.
         messages: acknowledged messages, including those that the broker had stored before.
-        bytes: bytes of their entries as stored at the broker: metadata and compressed payloads.
+        bytes: bytes of the messages' entries as stored at the broker: metadata and compressed payloads.
         first_id: id of the first message; None if unknown, because the broker had stored all messages before.
         last_id: id of the last message; None if ``first_id`` is None. Other producers' messages may lie
             between both.
