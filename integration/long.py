@@ -26,6 +26,7 @@ CHAOS_TIMES = {
     "once": 9,
     "pauses": 1,
     "replays": 20_000,
+    "segment-copies": 40,
     "segment-writes": 40,
     "segments": 40,
     "restarts": 20,

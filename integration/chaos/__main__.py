@@ -25,6 +25,7 @@ from integration.chaos.once import once
 from integration.chaos.pauses import pauses
 from integration.chaos.replays import replays
 from integration.chaos.restarts import restarts
+from integration.chaos.segment_copies import segment_copies
 from integration.chaos.segment_writes import segment_writes
 from integration.chaos.segments import segments
 from integration.chaos.silent import silent
@@ -48,6 +49,7 @@ RUNS: dict[str, Run] = {
     "pauses": pauses,
     "replays": replays,
     "restarts": restarts,
+    "segment-copies": segment_copies,
     "segment-writes": segment_writes,
     "segments": segments,
     "starts": starts,

@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, str]] = {
 }
 FAULTS = ("receipts", "worker", "driver", "receipts", "worker", "broker")
 
-_KEYS = 40
+KEYS = 40
 _TASKS = 4
 # A micro-batch a second at most, so that each change of segments, one in 2 s, meets this many rows.
 _ROWS_PER_BATCH = 2_500
@@ -95,10 +95,10 @@ class _Run:
             self._write(proxy, stack)
         changes.join(_PATIENCE)
         warnings = len(WARNINGS.findall(log.read_text(errors="replace")))
-        rows = self._read()
+        rows = read_all(self._broker, self._topic, self._folder / "read")
         faults = ", ".join(f"{count} {fault}" for fault, count in sorted(self._counts.items()))
         seconds = f"{time.monotonic() - began:.0f}"
-        found = self._judged(rows)
+        found = judged(rows, self._rows)
         print(f"{self._kind}: missing, doubled, out of order: {found}; {faults}, {seconds} s", flush=True)
         yield self._kind, f"{self._rows:,}", *found, warnings, changes.done, faults, seconds
         missing, doubled, late = found
@@ -109,7 +109,7 @@ class _Run:
             if java is None:
                 yield f"  Java's {consumer} consumer", "cannot subscribe", "", "", "", "", "", "", ""
                 continue
-            missing, java_doubled, late = self._judged(java)
+            missing, java_doubled, late = judged(java, self._rows)
             yield f"  Java's {consumer} consumer", "", missing, java_doubled, late, "", "", "", ""
             assert (missing, java_doubled) == (0, doubled), (consumer, missing, java_doubled)
 
@@ -155,20 +155,6 @@ class _Run:
         stack.callback(driver.kill)
         return driver
 
-    def _read(self) -> list[bytes]:
-        """Read all rows by our source, in the order of the micro-batches."""
-        folder = self._folder / "read"
-        (folder / "out").mkdir(parents=True)
-        urls = self._broker.service_url, self._broker.admin_url
-        arguments = [*urls, str(self._topic), str(folder), "available", ""]
-        driver = Driver(folder / "driver.log", *arguments, module="integration.chaos.segments")
-        try:
-            assert driver.wait_for(_PATIENCE) == 0, driver.log_tail()
-        finally:
-            driver.kill()
-        batches = sorted((folder / "out").glob("[0-9]*"), key=lambda each: int(each.name))
-        return [line for batch in batches for line in batch.read_bytes().split()]
-
     def _read_in_java(self, consumer: str) -> list[bytes] | None:
         """Read all rows by Java's client; None where it cannot subscribe to segments sealed before a kill."""
         for _ in range(_ATTEMPTS):
@@ -177,20 +163,35 @@ class _Run:
                 return [value for _, value in rows]
         return None
 
-    def _judged(self, values: Iterable[bytes]) -> tuple[int, int, int]:
-        """How many rows are missing, doubled, and after a later row of their key when they come first."""
-        counts: Counter[tuple[int, int]] = Counter()
-        newest: dict[int, int] = {}
-        late = 0
-        for value in values:
-            (row,) = _ROW.findall(value)
-            key, number = map(int, row.removeprefix(b"key-").split(b":"))
-            if not counts[key, number]:
-                late += number < newest.get(key, -1)
-                newest[key] = max(number, newest.get(key, -1))
-            counts[key, number] += 1
-        written = Counter((number % _KEYS, number // _KEYS) for number in range(self._rows))
-        return (written - counts).total(), (counts - written).total(), late
+
+def read_all(broker: StandaloneBroker, topic: TopicName, folder: Path) -> list[bytes]:
+    """Read a topic by our source into a new folder; its values in the order of the micro-batches."""
+    (folder / "out").mkdir(parents=True)
+    urls = broker.service_url, broker.admin_url
+    arguments = [*urls, str(topic), str(folder), "available", ""]
+    driver = Driver(folder / "driver.log", *arguments, module="integration.chaos.segments")
+    try:
+        assert driver.wait_for(_PATIENCE) == 0, driver.log_tail()
+    finally:
+        driver.kill()
+    batches = sorted((folder / "out").glob("[0-9]*"), key=lambda each: int(each.name))
+    return [line for batch in batches for line in batch.read_bytes().split()]
+
+
+def judged(values: Iterable[bytes], rows: int) -> tuple[int, int, int]:
+    """How many rows are missing, doubled, and after a later row of their key when they come first."""
+    counts: Counter[tuple[int, int]] = Counter()
+    newest: dict[int, int] = {}
+    late = 0
+    for value in values:
+        (row,) = _ROW.findall(value)
+        key, number = map(int, row.removeprefix(b"key-").split(b":"))
+        if not counts[key, number]:
+            late += number < newest.get(key, -1)
+            newest[key] = max(number, newest.get(key, -1))
+        counts[key, number] += 1
+    written = Counter((number % KEYS, number // KEYS) for number in range(rows))
+    return (written - counts).total(), (counts - written).total(), late
 
 
 def run_driver(service_url: str, topic: str, folder: Path, rows: int, kind: str) -> None:
@@ -199,8 +200,8 @@ def run_driver(service_url: str, topic: str, folder: Path, rows: int, kind: str)
     spark = local_spark(folder, "segment-writes", settings, cores="2,4")
     number = f.col("value")
     ticks = PulsarInSpark(spark, service_url).ticks(_ROWS_PER_BATCH, _TASKS).where(number < rows)
-    key = f.concat(f.lit("key-"), (number % _KEYS).cast("string"))
-    text = f.concat(key, f.lit(":"), f.floor(number / _KEYS).cast("string"))
+    key = f.concat(f.lit("key-"), (number % KEYS).cast("string"))
+    text = f.concat(key, f.lit(":"), f.floor(number / KEYS).cast("string"))
     # Spark gives number n to task n % _TASKS, so each key has one task.
     written = ticks.select(key.alias("__key"), text.alias("row" if kind == "typed" else "value"))
     writer = PulsarInSpark(spark, service_url).write_stream(

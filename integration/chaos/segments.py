@@ -67,9 +67,9 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         broker.admin.request("PUT", f"{_PLACE}?numInitialSegments=2", {})
         run = _Run(broker, Path(name), chance, times)
         run.available()  # the subscription holds all from here on
-        in_java = stack.enter_context(_java("read", broker.service_url, _TOPIC, "60"))
+        in_java = stack.enter_context(java_5("read", broker.service_url, _TOPIC, "60"))
         arguments = ["write", broker.service_url, _TOPIC, str(_KEYS), str(count), str(_RATE)]
-        writing = stack.enter_context(_java(*arguments))
+        writing = stack.enter_context(java_5(*arguments))
         changes = SegmentChanges(broker, _LOCAL, random.Random(seed), times)
         changes.start()
         while writing.poll() is None or changes.is_alive() or not run.is_over:
@@ -209,7 +209,8 @@ class _Run:
 
 
 @contextmanager
-def _java(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def java_5(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run SegmentsPeer.java, and kill it in the end."""
     process = subprocess.Popen(
         java_command(_SOURCE, arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
