@@ -34,6 +34,7 @@ CHAOS_TIMES = {
     "starts": 10,
     "storm": 25,
     "transactional": 6,
+    "two-sides": 4,
     "workers": 2,
 }
 

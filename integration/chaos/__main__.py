@@ -33,6 +33,7 @@ from integration.chaos.soak import judge, read_samples, soak
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
 from integration.chaos.transactional import transactional
+from integration.chaos.two_sides import two_sides
 from integration.chaos.workers import workers
 
 # A run gets its random seed and how often it is to break something. It raises AssertionError when a promise
@@ -55,6 +56,7 @@ RUNS: dict[str, Run] = {
     "starts": starts,
     "storm": storm,
     "transactional": transactional,
+    "two-sides": two_sides,
     "workers": workers,
 }
 

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pulsar
@@ -49,24 +49,13 @@ def stored_rows(service_url: str, topic: str) -> dict[int, StoredRow]:
     """The rows of a topic, by number; an AssertionError if one is there twice."""
     found: dict[int, StoredRow] = {}
     with peer.Peer(service_url) as opened:
-        for partition in opened.client.get_topic_partitions(topic):
-            for message in _messages(opened.client, partition):
-                number, place = json.loads(message.data())["number"], message.message_id()
-                assert number not in found, f"{number} is stored twice, although the namespace deduplicates"
-                position = MessageId(place.ledger_id(), place.entry_id(), place.batch_index())
-                key, time_ms = message.partition_key(), message.publish_timestamp()
-                found[number] = StoredRow(partition, position, key, time_ms)
+        for message in opened.messages(topic, silence_ms=_SILENCE_MS):
+            number, place = json.loads(message.data())["number"], message.message_id()
+            assert number not in found, f"{number} is stored twice, although the namespace deduplicates"
+            position = MessageId(place.ledger_id(), place.entry_id(), place.batch_index())
+            key, time_ms = message.partition_key(), message.publish_timestamp()
+            found[number] = StoredRow(message.topic_name(), position, key, time_ms)
     return found
-
-
-def _messages(client: pulsar.Client, partition: str) -> Iterator[pulsar.Message]:
-    """All messages; the last one may have chunks that were not copied, and is never received then."""
-    with (
-        closing(client.create_reader(partition, pulsar.MessageId.earliest)) as reader,
-        suppress(pulsar.Timeout),
-    ):
-        while reader.has_message_available():
-            yield reader.read_next(_SILENCE_MS)
 
 
 class FourProducers:

@@ -8,7 +8,7 @@ with Peer(cluster.service_url) as peer:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -121,15 +121,27 @@ class Peer:
             for message in self._messages(partition, reader_options)
         ]
 
-    def messages(self, topic: str, **reader_options: Any) -> Iterator[pulsar.Message]:
-        """Yield what :meth:`read_all` reads as the C++ client's own messages."""
-        for partition in self.client.get_topic_partitions(topic):
-            yield from self._messages(partition, reader_options)
+    def messages(
+        self, topic: str, *, silence_ms: int | None = None, **reader_options: Any
+    ) -> Iterator[pulsar.Message]:
+        """Yield what :meth:`read_all` reads as the C++ client's own messages.
 
-    def _messages(self, partition: str, options: dict[str, Any]) -> Iterator[pulsar.Message]:
+        `silence_ms`: time after which a partition counts as read although it ends with chunks of a message
+        that is not whole, which is never received. None: this is an error.
+        """
+        for partition in self.client.get_topic_partitions(topic):
+            if silence_ms is None:
+                yield from self._messages(partition, reader_options)
+            else:
+                with suppress(pulsar.Timeout):
+                    yield from self._messages(partition, reader_options, silence_ms)
+
+    def _messages(
+        self, partition: str, options: dict[str, Any], timeout_ms: int = _READ_TIMEOUT
+    ) -> Iterator[pulsar.Message]:
         with closing(self._reader(partition, options)) as reader:
             while reader.has_message_available():
-                yield reader.read_next(_READ_TIMEOUT)
+                yield reader.read_next(timeout_ms)
 
     def _reader(self, topic: str, options: dict[str, Any]) -> pulsar.Reader:
         """Open a reader that knows where its topic ends.
