@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 from grpc_tools import protoc
-from pulsar.schema import AvroSchema, BytesSchema, StringSchema
+from pulsar.schema import AvroSchema, BytesSchema
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from integration.broker.waiting import wait_until
@@ -151,7 +151,7 @@ def test_columns_of_an_older_version(pulsar_in_spark, peer, topic):
 def test_versions_that_were_deleted(pulsar_in_spark, peer, admin, topic):
     write(peer, topic, 0, range(3))
     write(peer, topic, 1, range(3, 6))
-    delete_schema(admin, topic)
+    admin.request("DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
     expected = write(peer, topic, 2, range(6, 9))
     with pytest.raises(
         Exception, match=r"\[PULSAR_SCHEMA\] a value of schema version 0 .* was deleted, or never"
@@ -161,10 +161,6 @@ def test_versions_that_were_deleted(pulsar_in_spark, peer, admin, topic):
     bad = typed(pulsar_in_spark, topic, mode="PERMISSIVE", metadataColumns="__corruptValue").collect()
     assert [row["id"] for row in bad] == [None] * 6 + [6, 7, 8]
     assert [row["__corruptValue"] is None for row in bad] == [False] * 6 + [True] * 3
-
-
-def delete_schema(admin, topic):
-    admin.request("DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
 
 
 def test_a_version_that_comes_while_a_query_runs(pulsar_in_spark, peer, topic, checkpoint):
@@ -251,8 +247,7 @@ def test_a_topic_that_got_its_schema_late(pulsar_in_spark, peer, topic):
         typed(pulsar_in_spark, topic).collect()
     rows = typed(pulsar_in_spark, topic, mode="DROPMALFORMED").collect()
     assert dicts(rows) == [dict.fromkeys(expected[0]), *expected]
-    first = spark_offset(pulsar_in_spark, topic, 2)
-    offsets = json.dumps({topic: {"-1": first}})
+    offsets = json.dumps({topic: {"-1": spark_offset(pulsar_in_spark, topic, 2)}})
     assert dicts(typed(pulsar_in_spark, topic, startingOffsets=offsets).collect()) == expected
 
 
@@ -277,14 +272,15 @@ def test_deletions_by_the_cpp_client(pulsar_in_spark, peer, admin, topic):
 # ---- columns
 
 
+def chosen(spark, columns, **options):
+    options = {"service.url": spark.service_url, "valueFormat": "columns", **options}
+    return spark.spark.read.format("pulsar").options(**options).schema(columns).load()
+
+
 def test_columns_are_chosen_by_a_schema(pulsar_in_spark, peer, topic):
     write(peer, topic, 2, range(10))
-    rows = (
-        pulsar_in_spark.spark.read.format("pulsar")
-        .options(**{"service.url": pulsar_in_spark.service_url, "topic": topic, "valueFormat": "columns"})
-        .schema("price double, __topic string, id double, lines array<struct<sku: string>>")
-        .load()
-    )
+    columns = "price double, __topic string, id double, lines array<struct<sku: string>>"
+    rows = chosen(pulsar_in_spark, columns, topic=topic)
     assert [tuple(row) for row in rows.collect()] == [
         (number / 4, topic, float(number), [(f"{number}-{line}",) for line in range(number % 3)])
         for number in range(10)
@@ -301,12 +297,7 @@ def test_columns_are_chosen_by_a_schema(pulsar_in_spark, peer, topic):
 )
 def test_columns_that_are_not_there(pulsar_in_spark, peer, topic, columns, words):
     write(peer, topic, 2, range(1))
-    rows = (
-        pulsar_in_spark.spark.read.format("pulsar")
-        .options(**{"service.url": pulsar_in_spark.service_url, "topic": topic, "valueFormat": "columns"})
-        .schema(columns)
-        .load()
-    )
+    rows = chosen(pulsar_in_spark, columns, topic=topic)
     with pytest.raises(Exception, match=words):
         rows.collect()
 
@@ -356,8 +347,7 @@ def test_topics_of_different_schemas(pulsar_in_spark, peer, topic):
     raw = pulsar_in_spark.read(None, **topics | {"valueFormat": "raw"}).collect()
     assert len(raw) == 4
     assert all(isinstance(row["value"], bytes | bytearray) for row in raw)
-    reader = pulsar_in_spark.spark.read.format("pulsar").schema("item string, id bigint")
-    shared = reader.options(**{"service.url": pulsar_in_spark.service_url, **topics}).load().collect()
+    shared = chosen(pulsar_in_spark, "item string, id bigint", **topics).collect()
     assert sorted(row["id"] for row in shared) == [0, 1, 2, 3]
 
 
@@ -413,15 +403,6 @@ def test_a_map_in_which_a_key_is_written_twice(pulsar_in_spark, peer, topic):
 
 
 # ---- other schemas
-
-
-def test_a_topic_of_texts(pulsar_in_spark, peer, topic):
-    with closing(peer.client.create_producer(topic, schema=StringSchema())) as producer:
-        for text in ("", "ä", "text"):
-            producer.send(text)
-    rows = typed(pulsar_in_spark, topic)
-    assert rows.schema.simpleString() == "struct<value:string>"
-    assert [row["value"] for row in rows.collect()] == ["", "ä", "text"]
 
 
 def test_a_schema_of_the_users_own(pulsar_in_spark, peer, topic, tmp_path):
@@ -495,14 +476,6 @@ def test_rows_without_columns_are_counted(pulsar_in_spark, peer, topic):
     assert len(rows.collect()) == 5
 
 
-def test_a_topic_without_rows_has_columns(pulsar_in_spark, peer, topic):
-    write(peer, topic, 1, [])
-    assert typed(pulsar_in_spark, topic).schema.simpleString() == (
-        "struct<id:bigint,item:string,gone:int,lines:array<struct<sku:string>>>"
-    )
-    assert typed(pulsar_in_spark, topic).collect() == []
-
-
 def test_schemas_of_another_registry(pulsar_in_spark, cluster, admin, topic):
     """Their ids are a column; a given schema decodes the values, and the topic's own type has no columns."""
     definition = json.dumps(V0)
@@ -516,13 +489,8 @@ def test_schemas_of_another_registry(pulsar_in_spark, cluster, admin, topic):
             buffer = io.BytesIO()
             fastavro.schemaless_writer(buffer, V0, value(0, number))
             producer.send(buffer.getvalue(), **fields)
-    options = {
-        "valueFormat": "columns",
-        "schemaType": "avro",
-        "valueSchema": definition,
-        "metadataColumns": "__schemaId",
-    }
-    rows = pulsar_in_spark.read(topic, **options).collect()
+    options = {"schemaType": "avro", "valueSchema": definition, "metadataColumns": "__schemaId"}
+    rows = pulsar_in_spark.read(topic, valueFormat="columns", **options).collect()
     assert [(row.id, row["__schemaId"]) for row in rows] == list(zip(range(3), [*ids, None], strict=True))
     numbers = pulsar_in_spark.read(topic, metadataColumns="__schemaId").selectExpr(
         "conv(hex(substring(__schemaId, -4, 4)), 16, 10)"
