@@ -320,16 +320,22 @@ def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     in_rounds = 4 * _ROUNDS
     size = int(sizes[0])
     has_one_size = size > 0 and every(sizes == size)  # then slices, which take a third of the time
+
+    def words_at(at: int | Ints, rows: slice | Ints) -> Words:
+        places = slice(start[0] + at, start[-1] + at + 1, size) if has_one_size else start[rows] + at
+        found: Words = words[places]
+        return found
+
     for at in range(0, min(int(whole.max()), in_rounds), 4):
         rows = slice(None) if has_one_size else np.flatnonzero(whole > at)
-        places = slice(start[0] + at, start[-1] + at + 1, size) if has_one_size else start[rows] + at
-        mixed = hashed[rows] ^ _scrambled(words[places])
+        mixed = hashed[rows] ^ _scrambled(words_at(at, rows))
         hashed[rows] = _rotated(mixed, 13) * np.uint32(5) + np.uint32(_MURMUR_ADDED)
     for row in np.flatnonzero(whole > in_rounds).tolist():
         rest = words[start[row] + in_rounds : start[row] + whole[row] : 4]
         hashed[row] = _continued(int(hashed[row]), rest)
-    left = (np.uint32(1) << (8 * (sizes - whole)).astype(np.uint32)) - np.uint32(1)
-    hashed ^= _scrambled(words[start + whole] & left)
+    ends, left_of = (whole[0], sizes[:1] - whole[:1]) if has_one_size else (whole, sizes - whole)
+    left = (np.uint32(1) << (8 * left_of).astype(np.uint32)) - np.uint32(1)
+    hashed ^= _scrambled(words_at(ends, slice(None)) & left)
     hashed ^= sizes.astype(np.uint32)
     hashed ^= hashed >> np.uint32(16)
     hashed *= np.uint32(0x85EBCA6B)
