@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import functions as f
@@ -53,7 +53,6 @@ _TASKS = 4
 _ROWS_PER_BATCH = 2_500
 _ROWS_PER_CHANGE = 5_000
 _LOST_SECONDS = 0.2
-_ATTEMPTS = 3
 _PATIENCE = 900.0
 _ROW = re.compile(rb"key-[0-9]+:[0-9]+")
 
@@ -88,6 +87,11 @@ class _Run:
         began = time.monotonic()
         place = f"scalable/public/default/{self._topic.local}"
         self._broker.admin.request("PUT", f"{place}?numInitialSegments=2", {})
+        # A broker that was killed refuses new subscriptions of segments without messages (Pulsar 5.0.1).
+        for consumer in ("queue", "stream"):
+            self._broker.admin.request(
+                "PUT", f"{place}/subscriptions/java-{consumer}?type={consumer.upper()}"
+            )
         changes = SegmentChanges(self._broker, self._topic.local, self._chance, self._times)
         log = self._folder / "driver.log"
         with LookupProxy(self._broker.service_url) as proxy, ExitStack() as stack:
@@ -105,11 +109,8 @@ class _Run:
         assert missing == late == 0, (self._kind, found, log.read_text(errors="replace")[-6000:])
         assert warnings or not doubled, (self._kind, found)
         for consumer in CONSUMERS:
-            java = self._read_in_java(consumer)
-            if java is None:
-                yield f"  Java's {consumer} consumer", "cannot subscribe", "", "", "", "", "", "", ""
-                continue
-            missing, java_doubled, late = judged(java, self._rows)
+            java = consume_in_java_5(self._broker.service_url, self._topic, consumer)
+            missing, java_doubled, late = judged((value for _, value in java), self._rows)
             yield f"  Java's {consumer} consumer", "", missing, java_doubled, late, "", "", "", ""
             assert (missing, java_doubled) == (0, doubled), (consumer, missing, java_doubled)
 
@@ -154,14 +155,6 @@ class _Run:
         driver = Driver(self._folder / "driver.log", *arguments, module=__spec__.name)
         stack.callback(driver.kill)
         return driver
-
-    def _read_in_java(self, consumer: str) -> list[bytes] | None:
-        """Read all rows by Java's client; None where it cannot subscribe to segments sealed before a kill."""
-        for _ in range(_ATTEMPTS):
-            with suppress(AssertionError):
-                rows = consume_in_java_5(self._broker.service_url, self._topic, consumer)
-                return [value for _, value in rows]
-        return None
 
 
 def read_all(broker: StandaloneBroker, topic: TopicName, folder: Path) -> list[bytes]:

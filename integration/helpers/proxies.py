@@ -109,7 +109,10 @@ class LookupProxy(_CommandProxy):
         return list(self._named.values())
 
     async def route(self, source: StreamReader, number: int) -> tuple[tuple[str, int], bytes] | None:
-        command = _command(await self.read(source))
+        frame = await self.read(source)
+        if not frame:  # the client has gone
+            return None
+        command = _command(frame)
         broker = self._named[number] = command.connect.proxy_to_broker_url
         command.connect.ClearField("proxy_to_broker_url")
         host, _, port = broker.rpartition(":")
