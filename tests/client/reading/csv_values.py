@@ -6,10 +6,10 @@ A schema's data are the names of its fields, such as ``a,b``; a value has their 
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import ClassVar
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from pulsar_spark.client.reading import typed_values
 from pulsar_spark.errors import SchemaError, UnsupportedError
@@ -103,12 +103,11 @@ _FORMATS = SimpleNamespace(
 )
 
 
-def installed() -> Iterator[None]:
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it be the only kind of schemas: the body of a fixture."""
     CsvDecoder.calls.clear()
-    decoders = typed_values._Decoders(1 << 20)
-    with patch.object(typed_values, "formats", _FORMATS), patch.object(typed_values, "_DECODERS", decoders):
-        yield
+    monkeypatch.setattr(typed_values, "formats", _FORMATS)
+    monkeypatch.setattr(typed_values, "_DECODERS", typed_values._Decoders(1 << 20))
 
 
 def _names(schema: Schema) -> list[str]:
