@@ -89,7 +89,7 @@ class StoredRun:
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
         is_again: whether some of these rows were sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
-        has_older: whether an entry of an earlier write or micro-batch of the query was found.
+        has_older: whether an entry of an earlier micro-batch of the query was found.
         blocks: messages, which are read on demand.
     """
 
@@ -248,7 +248,7 @@ class _RunReader:
         found.unread = _WHY.get(verdict)
         found.newest, found.begin = search.newest, search.begin
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
-        found.has_older = search.older > 0
+        found.has_older = search.of_batches_before > 0
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
         # A run that finds copies marks its own entries with ``is_again``, so later runs look for copies, too.
         if self._copied_from or (search.is_again and not self._run.is_sealed):

@@ -77,7 +77,7 @@ class PartitionRun:
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent a message.
-        has_older: whether the query has written an earlier write or micro-batch there.
+        has_older: whether the query has written an earlier micro-batch there.
     """
 
     number: int

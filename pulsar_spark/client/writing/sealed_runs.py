@@ -42,7 +42,7 @@ def follow(dedup: DedupTask, topic: TopicName, epoch: int) -> None:
     if not run.rows:
         run.epoch = epoch
     seen = _seen.setdefault(dedup.client, {}).setdefault((dedup.secret, topic), SeenEpochs())
-    run.since = seen.see(dedup.origin.when, epoch)
+    run.since = seen.see(dedup.origin.batch, epoch)
 
 
 def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None:

@@ -134,7 +134,7 @@ class Unseen(NamedTuple):
 
 
 class OlderSearch:
-    """The search for an entry that the query has stored before a micro-batch, backwards from the end.
+    """The search for an entry of an earlier micro-batch of the query, backwards from the end.
 
     Attributes:
         is_passed: whether an entry was found.
@@ -149,7 +149,7 @@ class OlderSearch:
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
         """Takes entries of the query; returns False, because no entry restarts the timeout."""
-        self.is_passed |= any(entry.origin.when < self._batch.when for entry in entries)
+        self.is_passed |= any(entry.origin.batch < self._batch.batch for entry in entries)
         return False
 
 
@@ -165,6 +165,7 @@ class RunSearch:
         is_again: whether such an entry was sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
         older: number of found entries of earlier writes or micro-batches.
+        of_batches_before: number of these that are of earlier micro-batches.
     """
 
     def __init__(self, run: RunToFind) -> None:
@@ -183,7 +184,7 @@ class RunSearch:
         self._newest_of_task = -1  # highest id, also of other writes
         self._oldest = MessageId.LATEST  # the task's first found entry
         self.newest = -1
-        self.older = 0
+        self.older = self.of_batches_before = 0
         self.begin: MessageId | None = None
 
     def is_own(self, origin: Origin | None) -> bool:
@@ -201,6 +202,7 @@ class RunSearch:
             self.is_late |= origin.batch > run.batch
             if origin.when != run.when:
                 self.older += origin.when < run.when
+                self.of_batches_before += origin.batch < run.batch
                 continue
             self.lowest = min(self.lowest, origin.begin or entry.id)
             # An entry shows a replay if it is of another run, of another attempt of this task, or of a task
@@ -239,7 +241,7 @@ class RunSearch:
     def is_begin_known(self) -> bool:
         """Whether the micro-batch's begin is known, or the micro-batch has not begun."""
         if self._wanted.is_sealed:
-            return self._is_begin_certain or self.older > COPIES
+            return self._is_begin_certain or self.of_batches_before > COPIES
         if self.older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         return self._is_begin_certain or (self._has_last and not self._has_chunks)

@@ -13,22 +13,27 @@ from pulsar_spark.protocol.segments import Segment, have_each_hash_once
 
 
 class SeenEpochs:
-    """For the last two writes of a query: the first epoch of a topic's layout that this process saw."""
+    """For the last two micro-batches: the first epoch of a topic's layout that this process saw.
+
+    Writes of one micro-batch do not count by themselves: when the first one is repeated, an earlier run may
+    have stored rows of the second one already.
+    """
 
     def __init__(self) -> None:
-        self._when = -1, -1
-        self._epoch = self._before = -1  # of the newest write, and of the write before
+        self._batch = -1
+        self._epoch = self._before = -1  # of the newest micro-batch, and of the one before
 
-    def see(self, when: tuple[int, int], epoch: int) -> int:
-        """Records the epoch that a write has seen; ``when``: its ``Origin.when``.
+    def see(self, batch: int, epoch: int) -> int:
+        """Records the epoch that a micro-batch has seen.
 
         Returns:
-            The first epoch of the write before; -1: none. Segments sealed by then have no rows of the write.
+            The first epoch of the micro-batch before; -1: none. Segments sealed by then have no rows of this
+            one.
         """
-        if when < self._when or epoch < self._epoch:  # the checkpoint was set back, or the topic is a new one
-            self._when, self._epoch = (-1, -1), -1
-        if when != self._when:
-            self._before, self._when, self._epoch = self._epoch, when, epoch
+        if batch < self._batch or epoch < self._epoch:  # the checkpoint was set back, or the topic is new
+            self._batch = self._epoch = -1
+        if batch != self._batch:
+            self._before, self._batch, self._epoch = self._epoch, batch, epoch
         return self._before
 
 

@@ -96,7 +96,17 @@ NO_LAST = 1 << 63
 def test_in_a_sealed_segment_the_search_ends_at_a_named_begin_or_at_older_entries(entries, is_known):
     found = search(*entries, last=NO_LAST, may_be_own=False, is_sealed=True)
     assert (found.is_begin_known, found.is_passed) == (is_known, is_known)
-    assert found.older == entries.count(BEFORE)
+    assert found.of_batches_before == entries.count(BEFORE)
+
+
+def test_an_earlier_write_of_the_micro_batch_proves_nothing_of_a_sealed_segment():
+    """It may be repeated after an earlier run has stored rows of the write that is searched."""
+    second = RunToFind(Origin(7, 3, 1), b"", NAME, NO_LAST, may_be_own=False, is_sealed=True)
+    found, before = RunSearch(second), OlderSearch(second.origin)
+    for _ in range(20):
+        found.take([entry(30, run=RUN)])
+        before.take([entry(30, run=RUN)])
+    assert (found.is_begin_known, found.of_batches_before, before.is_passed) == (False, 0, False)
 
 
 @pytest.mark.parametrize(
