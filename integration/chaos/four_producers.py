@@ -96,7 +96,8 @@ class FourProducers:
             thread.join(max(until - time.monotonic(), 0.0))
         for error in self._errors:
             raise error
-        assert not any(thread.is_alive() for thread in self._threads), "a producer still writes"
+        left = [number for number, thread in enumerate(self._threads) if thread.is_alive()]
+        assert not left, f"producers {left} still write"
 
     def _run(self, number: int) -> None:
         try:
