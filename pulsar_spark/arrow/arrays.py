@@ -110,8 +110,10 @@ def _joined(parts: list[pa.Array], order: pa.Array | None) -> pa.Array:
         column = pa.concat_arrays(parts)
         parts.clear()
         return column if order is None else column.take(order)
-    is_valid = _joined([part.is_valid() for part in parts], order)
+    # Without nulls there is no mask: old releases of PyArrow end the process if the items of a map have one.
+    has_nulls = any(part.null_count for part in parts)
+    is_null = pc.invert(_joined([part.is_valid() for part in parts], order)) if has_nulls else None
     fields = [[part.field(number) for part in parts] for number in range(kind.num_fields)]
     parts.clear()
     children = [_joined(each, order) for each in fields]
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.invert(is_valid))
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=is_null)
