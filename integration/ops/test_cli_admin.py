@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from integration.broker.waiting import wait_until
 from integration.helpers.peer import Record
 from pulsar_spark.cli import main
 from pulsar_spark.client import Consumer, SubscriptionOptions, close_consumers
@@ -60,5 +61,7 @@ def test_all_actions(run, admin, client, peer, topic):
         run("policy", namespace, "messageTtl")
     assert run("deduplication", namespace, "false") == "done"
     assert run("deduplication", namespace) is False
+    # The broker's compaction reads the topic.
+    wait_until(lambda: not any(each["consumers"] for each in run("stats", topic)["subscriptions"].values()))
     assert run("delete", topic) == "done"
     admin.delete_namespace(namespace)
