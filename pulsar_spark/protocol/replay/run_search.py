@@ -164,8 +164,7 @@ class RunSearch:
         is_replay: whether an earlier run or attempt has stored entries of the micro-batch.
         is_again: whether such an entry was sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
-        older: number of found entries of earlier writes or micro-batches.
-        of_batches_before: number of these that are of earlier micro-batches.
+        of_batches_before: number of found entries of earlier micro-batches.
     """
 
     def __init__(self, run: RunToFind) -> None:
@@ -184,7 +183,8 @@ class RunSearch:
         self._newest_of_task = -1  # highest id, also of other writes
         self._oldest = MessageId.LATEST  # the task's first found entry
         self.newest = -1
-        self.older = self.of_batches_before = 0
+        self.of_batches_before = 0
+        self._has_older = False  # an entry of an earlier write or micro-batch was found
         self.begin: MessageId | None = None
 
     def is_own(self, origin: Origin | None) -> bool:
@@ -201,7 +201,7 @@ class RunSearch:
                 self._newest_of_task = max(self._newest_of_task, entry.last_sequence_id)
             self.is_late |= origin.batch > run.batch
             if origin.when != run.when:
-                self.older += origin.when < run.when
+                self._has_older |= origin.when < run.when
                 self.of_batches_before += origin.batch < run.batch
                 continue
             self.lowest = min(self.lowest, origin.begin or entry.id)
@@ -242,7 +242,7 @@ class RunSearch:
         """Whether the micro-batch's begin is known, or the micro-batch has not begun."""
         if self._wanted.is_sealed:
             return self._is_begin_certain or self.of_batches_before > COPIES
-        if self.older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
+        if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         return self._is_begin_certain or (self._has_last and not self._has_chunks)
 
@@ -255,7 +255,7 @@ class RunSearch:
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
         is_near = self.begin is not None  # then all entries before it are read
-        return self.lowest if is_wanted and not (self.older or is_near) else None
+        return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
     def unseen(self) -> Unseen | None:
@@ -275,7 +275,7 @@ class RunSearch:
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
         run, last = self._run, self._wanted.last_sequence_id
-        is_of_write_before = bool(run.write and self.older) and self.begin is None
+        is_of_write_before = bool(run.write) and self._has_older and self.begin is None
         # Without this rule one entry of another program could delay all micro-batches.
         is_of_later_batch = last >= first_sequence_id(run.batch + 1)
         if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
@@ -288,7 +288,7 @@ class RunSearch:
 
         The broker has not deleted the entry if it has older entries.
         """
-        has_others = self.older > 0 or self.begin is not None
+        has_others = self._has_older or self.begin is not None
         is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own
         return has_others and is_of_query and not self.is_newest_known
 
@@ -308,6 +308,6 @@ class RunSearch:
             return RunVerdict.NOTHING
         if not self._wanted.may_be_replay:
             return RunVerdict.HIDDEN if is_hidden and not self._run.write else RunVerdict.NOTHING
-        if self._wanted.may_be_own and not self.older:
+        if self._wanted.may_be_own and not self._has_older:
             return RunVerdict.MISSING
         return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING
