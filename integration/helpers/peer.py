@@ -129,12 +129,10 @@ class Peer:
         `silence_ms`: time after which a partition counts as read although it ends with chunks of a message
         that is not whole, which is never received. None: this is an error.
         """
+        expected = () if silence_ms is None else (pulsar.Timeout,)
         for partition in self.client.get_topic_partitions(topic):
-            if silence_ms is None:
-                yield from self._messages(partition, reader_options)
-            else:
-                with suppress(pulsar.Timeout):
-                    yield from self._messages(partition, reader_options, silence_ms)
+            with suppress(*expected):
+                yield from self._messages(partition, reader_options, silence_ms or _READ_TIMEOUT)
 
     def _messages(
         self, partition: str, options: dict[str, Any], timeout_ms: int = _READ_TIMEOUT
