@@ -11,7 +11,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.codecs import decompress
 from tests.client.clients import columns, producing
 from tests.client.writing.topic_writers import LATE
-from tests.fake_topics import split_section, values_of
+from tests.fake_topics import section_of, split_section, values_of
 from tests.protocol.test_segments import segment
 
 TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
@@ -60,6 +60,11 @@ class Segments:
         self._add(each.hash_start, middle)
         self._add(middle + 1, each.hash_end)
 
+    def split_first(self):
+        """Splits the first active segment, and tells the writers."""
+        self.split(self.active[0])
+        self.publish()
+
     def merge(self, left, right):
         self.seal(left, right)
         self._add(left.hash_start, right.hash_end)
@@ -67,6 +72,11 @@ class Segments:
     def rebucket(self, each):
         self.seal(each)
         self._add(each.hash_start, each.hash_end)
+
+    def let_others_write(self, draw):
+        """Another program writes up to two messages, each to any active segment."""
+        for _ in range(draw.randint(0, 2)):
+            self._broker.publish(self.name(draw.choice(self.active)), section_of(b"other"))
 
     def change(self, draw):
         """Changes a segment or two, but not the layout."""

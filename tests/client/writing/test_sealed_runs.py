@@ -14,7 +14,6 @@ from tests.client.writing.segments import Segments, assert_once_in_order, keyed,
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
-from tests.fake_topics import section_of
 from tests.writes import send_all
 
 BATCH = 5
@@ -64,8 +63,7 @@ def test_a_replay_sends_only_what_no_segment_has(broker, client, options, strict
     segments = Segments(broker, 2)
     run(client, 0, 20, BATCH - 1, **options)
     begin(client, 20, 20, **options)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     begin(client, 20, 30, **options)
     segments.merge(*segments.active[:2])
     segments.publish()
@@ -83,8 +81,7 @@ def test_rows_without_keys_are_found_in_any_segment(broker, client, caplog):
             open_segments(client, dedup=task, batching_max_messages=4) as writer,
         ):
             send_all(writer, columns(values[:end]))
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
     with closing(task_of(client)) as task, open_segments(client, dedup=task) as writer:
         send_all(writer, columns(values))
         assert writer.sent == {}
@@ -97,8 +94,7 @@ def test_new_rows_that_a_strict_task_holds_go_to_the_segments_of_a_later_layout(
     begin(client, 0, 20)
     with closing(task_of(client, strict=True)) as task, open_segments(client, dedup=task) as writer:
         writer.send(keyed(20, 20))
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
         send_all(writer, keyed(0, 20))
     assert_once_in_order(segments, 40)
     assert len(segments.values()[0]) == 20
@@ -109,8 +105,7 @@ def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, caplo
     task = task_of(client, 0)
     with closing(task), open_segments(client, dedup=task) as writer:
         send_all(writer, keyed(0, 30))
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     assert run(client, 0, 50, 0) == 0
     assert_once_in_order(segments, 50)
     assert not caplog.messages
@@ -120,16 +115,14 @@ def test_rows_that_moved_to_another_task_are_told(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
     begin(client, 20, 20)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     assert run(client, 20, 20, task=task_of(client, task=1)) == 20
 
 
 def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 2)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     run(client, 20, 20, BATCH - 1)
     before = len(broker.seen(Type.SUBSCRIBE))
     with client_of(broker) as other:  # a process that knows nothing
@@ -143,8 +136,7 @@ def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(br
 def test_a_run_that_cannot_be_a_replay_searches_no_segment(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     run(client, 20, 20)  # the process sees the layout
     before = len(broker.seen(Type.SUBSCRIBE))
     run(client, 40, 20, BATCH + 1, task=task_of(client, BATCH + 1, may_be_replay=False))
@@ -156,8 +148,7 @@ def test_a_stage_that_spark_repeats_after_a_split_is_noticed(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
     begin(client, 20, 20)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     run(client, 20, 30, task=task_of(client, may_be_replay=False))
     assert_once_in_order(segments, 50)
 
@@ -167,8 +158,7 @@ def test_a_segment_that_cannot_be_searched_may_have_rows(broker, client, strict,
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
     begin(client, 20, 20)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     old = str(segments.name(segments.all[0]))
 
     def refuse(connection, frame):
@@ -228,8 +218,7 @@ def test_deduplication_is_proven_over_a_split(broker, client, at):
     task = task_of(client, required=True, may_be_replay=False)
 
     def split(connection, frame):
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
         pass_on(connection, frame)
 
     broker.script(Type.PRODUCER, [*[pass_on] * at, split])
@@ -247,8 +236,7 @@ def test_copies_of_a_task_exclude_each_other(broker, client):
             send_all(writer, keyed(0, 20))
             with pytest.raises(BusyError):
                 run(other, 0, 20)
-            segments.split(segments.active[0])
-            segments.publish()
+            segments.split_first()
             send_all(writer, keyed(20, 20))
             with pytest.raises(BusyError):
                 run(other, 0, 40)
@@ -262,8 +250,7 @@ def test_a_copy_that_was_overtaken_writes_no_more(broker, client, is_sealed):
     first = task_of(client)
     with closing(first), open_segments(client, dedup=first, batching_max_messages=4) as writer:
         send_all(writer, keyed(20, 20))
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
         with client_of(broker) as other:
             run(other, 20, 40)
         if is_sealed:
@@ -278,8 +265,7 @@ def test_a_writer_that_is_opened_again_goes_on(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
     begin(client, 20, 30)
-    segments.split(segments.active[0])
-    segments.publish()
+    segments.split_first()
     task = task_of(client)
     with closing(task):
         for first in (20, 40):
@@ -287,8 +273,7 @@ def test_a_writer_that_is_opened_again_goes_on(broker, client):
                 send_all(writer, keyed(first, 20))
             segments.merge(*segments.active[:2])
             segments.publish()
-            segments.split(segments.active[0])
-            segments.publish()
+            segments.split_first()
         task.finish()
     assert_once_in_order(segments, 60)
 
@@ -364,8 +349,7 @@ def _overtake(broker, segments, draw, batch, first, count, **given):
 
 
 def _change(broker, segments, draw):
-    for _ in range(draw.randint(0, 2)):  # a stranger
-        broker.publish(segments.name(draw.choice(segments.active)), section_of(b"other"))
+    segments.let_others_write(draw)
     for _ in range(draw.randint(1, 2)):
         segments.change(draw)
         segments.publish()

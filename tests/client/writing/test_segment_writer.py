@@ -21,7 +21,6 @@ from tests.client.writing.segments import Segments, assert_once_in_order, keyed,
 from tests.client.writing.topic_writers import LATE
 from tests.fake_broker import FakeBroker, knows_no_last_message, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
-from tests.fake_topics import section_of
 from tests.writes import send_all
 
 
@@ -76,8 +75,7 @@ def test_producers_are_named_by_their_segment(broker, client):
     segments = Segments(broker, 2)
     with open_segments(client, name="me") as writer:
         send_all(writer, keyed(0, 20))
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
         send_all(writer, keyed(20, 20))
     names = {entry.metadata.producer_name for entry in segments.entries()}
     assert names <= {b"me-seg-%d" % number for number in range(4)}
@@ -110,8 +108,7 @@ def test_a_segment_that_cannot_be_searched_may_have_rows_that_are_stored_again(b
         writer.send(keyed(10, 10))
         broker.wait_for_command(Type.SEND, 2)
         broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right")])
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
         writer.flush()
     stored = Counter(value for values in segments.values() for value in values)
     assert sorted(stored.values()) == [1] * 10 + [2] * 10
@@ -125,8 +122,7 @@ def test_an_old_last_message_of_a_sealed_segment_hides_no_entry(broker, client, 
         broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_last_message] * 9)
         writer.send(keyed(0, 20))
         broker.wait_for_command(Type.SEND, 2)
-        segments.split(segments.active[0])
-        segments.publish()
+        segments.split_first()
         writer.flush()
     assert_once_in_order(segments, 20)
     assert len(segments.values()[0]) == 10
@@ -253,8 +249,7 @@ def _change(broker, segments, seed):
     if loses:
         passed, stored = draw.randint(0, 9), draw.randint(0, 9)
         broker.script(Type.SEND, [*[pass_on] * passed, *[without_answer] * stored, *[silence] * 10_000])
-    for _ in range(draw.randint(0, 2)):  # a stranger
-        broker.publish(segments.name(draw.choice(segments.active)), section_of(b"other"))
+    segments.let_others_write(draw)
     before = set(map(str, map(segments.name, segments.active)))
     segments.change(draw)
     while loses and before & set(map(str, map(segments.name, segments.active))):
