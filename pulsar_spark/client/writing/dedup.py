@@ -174,6 +174,7 @@ class DedupTask:
     warning: str | None = field(default=None, init=False)
     _known: set[TopicName] = field(default_factory=set, init=False)
     _by_base: dict[TopicName, TopicName] = field(default_factory=dict, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
 
     @property
     def place(self) -> TaskPlace:
@@ -248,10 +249,12 @@ class DedupTask:
             )
         if self.strict:
             raise self.duplicates(topic, text, "No row is sent")
-        _log.warning(
-            "%s: producer %s: %s. No row is missing, and these messages may be duplicated",
-            *(topic, self.name, text),
-        )
+        if text not in self._warned:  # old segments, of which there may be thousands, have the same reason
+            self._warned.add(text)
+            _log.warning(
+                "%s: producer %s: %s. No row is missing, and these messages may be duplicated",
+                *(topic, self.name, text),
+            )
 
     def record_late(self, topic: TopicName) -> None:
         """Records that a later micro-batch is already written; raises DuplicatesError for a strict task."""

@@ -160,11 +160,19 @@ class SegmentWriter(TopicWriter):
         return super()._keep_up_once()
 
     def _with_layout(self, opens: Callable[[], T]) -> T:
-        """Calls a function that opens producers; again after another layout if a segment is sealed."""
+        """Calls a function that opens producers; again after another layout if a segment is sealed.
+
+        Raises:
+            TerminatedError: segments were sealed in each layout for the send timeout.
+        """
+        deadline = None
         while True:
             try:
                 return opens()
             except TerminatedError as error:
+                deadline = deadline or Deadline(self._options.send_timeout)
+                if deadline.passed:
+                    raise
                 self._follow(refused=error)
 
     def _follow(self, *, refused: TerminatedError | None = None) -> bool:

@@ -10,7 +10,7 @@ from pulsar_spark.client import BatcherBuilder, DedupTask
 from pulsar_spark.errors import BusyError, DuplicatesError, PulsarError, SendError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of, columns
-from tests.client.writing.segments import Segments, assert_once_in_order, keyed, open_segments
+from tests.client.writing.segments import TOPIC, Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
@@ -176,6 +176,28 @@ def test_a_segment_that_cannot_be_searched_may_have_rows(broker, client, strict,
             run(client, 20, 30, task=task)
         assert any("no right" in each and old in each for each in caplog.messages)
         assert sum(each.unread for each in task.replays.values())
+
+
+def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, caplog):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    for _ in range(5):
+        segments.split_first()
+
+    def refuse(connection, frame):
+        is_sealed = frame.command.subscribe.topic in sealed
+        (refuses(pb.AuthorizationError, "no right") if is_sealed else pass_on)(connection, frame)
+
+    sealed = {str(segments.name(each)) for each in segments.all if each.state == pb.SEALED}
+    broker.script(Type.SUBSCRIBE, [refuse] * 99)
+    with (
+        closing(task_of(client)) as task,
+        open_segments(client, dedup=task) as writer,
+    ):
+        send_all(writer, keyed(20, 30))
+    assert sum(each.unread > 0 for each in task.run_of(TOPIC).partitions.values()) == len(sealed)
+    assert sum("no right" in each for each in caplog.messages) == 1
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -12,7 +12,14 @@ from pulsar_spark.client import (
     TaskPlace,
     UserCode,
 )
-from pulsar_spark.errors import ClosedError, OptionError, PulsarError, SendError, UnsupportedError
+from pulsar_spark.errors import (
+    ClosedError,
+    OptionError,
+    PulsarError,
+    SendError,
+    TerminatedError,
+    UnsupportedError,
+)
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.routing import raw_hashes
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -152,6 +159,22 @@ def test_no_segment_in_place_of_a_sealed_one_is_an_error_after_the_send_timeout(
             send_all(writer, keyed(10, 10))
         with pytest.raises(SendError):
             writer.flush()
+
+
+def test_segments_that_end_as_soon_as_they_are_opened_are_an_error_after_the_send_timeout(broker, client):
+    segments = Segments(broker)
+    sealed = []
+
+    def end_first(connection, frame):
+        sealed.append(segments.active[0])
+        segments.rebucket(segments.active[0])
+        segments.publish()
+        pass_on(connection, frame)
+
+    broker.script(Type.PRODUCER, [end_first] * 10_000)
+    with pytest.raises(TerminatedError), open_segments(client, send_timeout=0.3) as writer:
+        send_all(writer, keyed(0, 20))
+    assert len(sealed) > 1
 
 
 def test_a_closed_writer_waits_for_no_segment(broker, client):
