@@ -192,9 +192,13 @@ class SegmentRouter(Router):
 
     def route_hashes(self, hashes: Words, keys: pa.BinaryArray, now: float) -> Partitions:
         """Returns the number of each row's segment, int32[n]; ``hashes``: :func:`raw_hashes` of the keys."""
-        numbers: Partitions = self._number_of[hashes >> np.uint32(16)]
+        turns: Partitions | int = 0
         if keys.null_count:
             turns = self._numbers[self._in_turn(keys.null_count, len(self._numbers), now)]
+        if keys.null_count == len(keys):
+            return np.full(len(keys), turns, np.int32)
+        numbers: Partitions = self._number_of[hashes >> np.uint32(16)]
+        if keys.null_count:
             numbers[keys.is_null().to_numpy(zero_copy_only=False)] = turns
         return numbers
 
