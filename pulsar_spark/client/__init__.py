@@ -95,7 +95,6 @@ if TYPE_CHECKING:
         Source,
         StoredEntry,
         Witness,
-        WitnessVerdict,
         position_of,
     )
     from pulsar_spark.protocol.reading.range_progress import LostRange, Range

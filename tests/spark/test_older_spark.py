@@ -368,4 +368,4 @@ def test_a_run_whose_end_is_known_cannot_move_to_another_cluster():
     old, end = Offsets("s", {}), Offsets("s", {})
     older_spark._require_progress(old, end, end)
     with pytest.raises(OtherClusterError, match="Run the query once with another trigger"):
-        older_spark._require_progress(old, replace(end, left=Left(1)), end)
+        older_spark._require_progress(old, replace(end, left=Left("a", 1, {})), end)

@@ -58,14 +58,14 @@ class RangeEntries(NamedTuple):
             is encrypted.
         start: position; if it has a batch index, rows of its entry up to that index are left out.
         end: position; if it has a batch index, rows of its entry after that index are left out.
-        copies: copies of other clusters' entries to read; all other copies are left out.
+        copies: copies to read from another cluster; None: all copies.
     """
 
     topic: TopicName
     entries: Iterable[Entries]
     start: MessageId | None = None
     end: MessageId | None = None
-    copies: Sequence[CopyRange] = ()
+    copies: CopyRange | None = None
 
 
 def decode_entries(
@@ -221,19 +221,18 @@ class _Range:
         self._max_message_size = max_message_size or (lambda: DEFAULT_MAX_MESSAGE_SIZE)
         self._leave_out_corrupt = leave_out_corrupt
 
-    def _unread(self, groups: Iterable[Entries], copies: Sequence[CopyRange]) -> Iterator[Entries]:
+    def _unread(self, groups: Iterable[Entries], copies: CopyRange) -> Iterator[Entries]:
         """Yields the entries without unwanted copies; records which rows of the other copies are wanted."""
         for entries in groups:
             first, times = 0, entries.publish_time.astype(np.uint64)
             for row in np.flatnonzero(entries.copied).tolist():
-                source = source_of(entries.one(row).metadata)
-                rows = [each.rows_of(source, int(times[row])) for each in copies]
-                if None in rows:
-                    if row > first:
-                        yield entries[first:row]
-                    first = row + 1
-                for begin, end in filter(None, rows):
-                    self._cut(int(entries.ledger[row]), int(entries.entry[row]), begin, end)
+                rows = copies.rows_of(source_of(entries.one(row).metadata), int(times[row]))
+                if rows is not None:
+                    self._cut(int(entries.ledger[row]), int(entries.entry[row]), *rows)
+                    continue
+                if row > first:
+                    yield entries[first:row]
+                first = row + 1
             if first < len(entries):
                 yield entries[first:]
 

@@ -2,16 +2,8 @@
 
 Message ids differ between clusters, and overlap by chance. A replicator copies the entries of its cluster in
 their order, with publish times. A copy carries its source: the cluster where it was produced, and its
-position there. A query keeps a witness, an entry that it has read. At a restart:
-
-    the broker has at the witness's id                         verdict
-    an entry of the witness's publish time and source          SAME
-    another entry                                              OTHER: it is another cluster
-    no entry any more, or not yet                              GONE: deleted, or another cluster; a copy of
-                                                               the witness elsewhere proves another cluster
-
-A broker keeps a ledger while a subscription has unread messages in it. So if the witness is gone and the
-query's subscription stands before it, or does not exist, the cluster may be another one.
+position there. A query keeps a witness, an entry that it has read. If the broker has another entry at the
+witness's id, it is another cluster.
 
 A replicator may repeat copies from an earlier entry on, in order. So each copy of an entry is followed by
 copies of all later entries. If a query had read the other cluster up to a position:
@@ -32,7 +24,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator
 from contextlib import closing
-from enum import Enum
 from itertools import takewhile
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -92,24 +83,13 @@ class Witness(NamedTuple):
         """Makes a witness of an entry."""
         return cls(topic, entry.id, entry.publish_time, entry.source)
 
-    def judge(self, found: StoredEntry | None) -> WitnessVerdict:
-        """Judges the entry stored at the witness's id; None: no entry."""
-        if found is None or found.id != self.id:
-            return WitnessVerdict.GONE
-        is_same = (found.publish_time, found.source) == (self.publish_time, self.source)
-        return WitnessVerdict.SAME if is_same else WitnessVerdict.OTHER
+    def is_at(self, found: StoredEntry | None) -> bool:
+        """Whether the entry stored at the witness's id is the witness; None: no entry."""
+        return found is not None and self == Witness.of(self.topic, found)
 
     def is_copied_to(self, entry: StoredEntry) -> bool:
         """Whether an entry is a copy of the witness, which must not be a copy itself."""
         return position_of(entry) == self.id and entry.publish_time == self.publish_time
-
-
-class WitnessVerdict(Enum):
-    """The judgement of the entry at a witness's id."""
-
-    SAME = "the entry that the query has read"
-    OTHER = "another entry: the cluster is another one"
-    GONE = "nothing any more"
 
 
 class CopyRange(NamedTuple):

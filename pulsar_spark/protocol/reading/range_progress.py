@@ -72,7 +72,7 @@ class Range(NamedTuple):
         begins: position after which the broker had all messages when the range was planned; if a reader can
             only begin later, data is lost. None: unknown.
         followed: whether a visible message followed ``end`` when the range was planned.
-        copies: copies to read, of entries of clusters that the query has left.
+        copies: copies to read from the cluster that the query has left; None: all copies.
     """
 
     topic: TopicName
@@ -81,7 +81,7 @@ class Range(NamedTuple):
     visible: bool = True
     begins: MessageId | None = None
     followed: bool = False
-    copies: tuple[CopyRange, ...] = ()
+    copies: CopyRange | None = None
 
 
 class LostRange(NamedTuple):

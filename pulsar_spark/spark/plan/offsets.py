@@ -12,7 +12,7 @@ of a topic without partitions is ``"-1"``. A scalable topic has segments:
 The witness of an entry that a replicator copied also has its source, ``"cluster", "3:4"``. A query that has
 moved from another cluster keeps its last positions there:
 
-     "left": {"moves": 1, "clusters": {"a": {"time": 1764400000000, "topics": {...}}}}
+     "left": {"cluster": "a", "time": 1764400000000, "topics": {...}, "witness": [...]}
 
 Pure: no Spark, no connection.
 """
@@ -22,10 +22,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from pulsar_spark.client import Source, Witness
+from pulsar_spark.client import CopyRange, Source, Witness
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 
@@ -38,25 +37,22 @@ Json = dict[str, Any]
 _DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its end, and gets no more messages
 
 
-class LeftCluster(NamedTuple):
-    """The last planned positions, and the witness, with which a query left another cluster.
+class Left(NamedTuple):
+    """The cluster that a query has left, and its last planned positions and witness there.
 
-    ``time_ms``: publish time after which the query read no message there, in ms since 1970.
+    ``cluster`` is empty if its name is unknown. ``time_ms``: publish time after which the query read no
+    message there, in ms since 1970.
     """
 
+    cluster: str
     time_ms: int
     positions: Mapping[TopicName, MessageId]
     witness: Witness | None = None
 
-
-class Left(NamedTuple):
-    """The number of a query's moves to another cluster, and the clusters that it has left, by name."""
-
-    moves: int = 0
-    clusters: Mapping[str, LeftCluster] = MappingProxyType({})
-
-
-_NOWHERE = Left()
+    def unread(self, topic: TopicName) -> CopyRange | None:
+        """Returns the copies that the query has not read in that cluster; None: all copies."""
+        position = self.positions.get(topic)
+        return None if position is None else CopyRange(self.cluster, position, self.time_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +63,13 @@ class Offsets:
         subscription: name of the durable subscription that holds later messages.
         positions: last planned message, by topic partition or segment; LATEST: the segment is done.
         witness: entry of the cluster of these positions; None if no entry is known yet.
-        left: positions at which the query left other clusters.
+        left: cluster that the query has left; None if it has not moved.
     """
 
     subscription: str
     positions: Mapping[TopicName, MessageId]
     witness: Witness | None = None
-    left: Left = _NOWHERE
+    left: Left | None = None
 
     def to_json(self) -> Json:
         """Returns the dict for Spark.
@@ -94,8 +90,8 @@ class Offsets:
 
     def _json(self, topics: Json, before: Json | None = None) -> Json:
         json = {"subscription": self.subscription, **_place_to_json(topics, self.witness)}
-        if self.left.moves:
-            json["left"] = before["left"] if before is not None else _left_to_json(self.left)
+        if self.left is not None:
+            json["left"] = _left_to_json(self.left) if before is None else before["left"]
         return json
 
     @classmethod
@@ -121,7 +117,9 @@ class Offsets:
         if not isinstance(subscription, str):
             raise _not_ours(data)
         try:
-            return cls(subscription, *_place(data), _left(data.get("left")))
+            left = data.get("left")
+            left = None if left is None else Left(str(left["cluster"]), int(left["time"]), *_place(left))
+            return cls(subscription, *_place(data), left)
         except (TypeError, KeyError, ValueError, AttributeError):
             raise _not_ours(data) from None
 
@@ -181,8 +179,6 @@ def _place_to_json(topics: Json, witness: Witness | None) -> Json:
 
 
 def _witness(found: Any) -> Witness:
-    if isinstance(found, dict):  # an older version wrote it
-        found = [found["topic"], found["id"], found["time"], *found.get("from", ())]
     name, place, time_ms, *copied = found
     topic, _, part = name.rpartition("#")
     source = None
@@ -194,21 +190,9 @@ def _witness(found: Any) -> Witness:
     )
 
 
-def _left(found: Json | None) -> Left:
-    if found is None:
-        return _NOWHERE
-    clusters = {
-        name: LeftCluster(int(each["time"]), *_place(each)) for name, each in found["clusters"].items()
-    }
-    return Left(int(found["moves"]), clusters)
-
-
 def _left_to_json(left: Left) -> Json:
-    clusters = {
-        name: {"time": each.time_ms, **_place_to_json(positions_to_json(each.positions), each.witness)}
-        for name, each in sorted(left.clusters.items())
-    }
-    return {"moves": left.moves, "clusters": clusters}
+    place = _place_to_json(positions_to_json(left.positions), left.witness)
+    return {"cluster": left.cluster, "time": left.time_ms, **place}
 
 
 def _partition(topic: TopicName, part: str) -> TopicName:

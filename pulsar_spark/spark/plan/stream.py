@@ -26,7 +26,7 @@ from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.clusters.moves import Moves, copies_of
+from pulsar_spark.spark.plan.clusters.moves import Moves
 from pulsar_spark.spark.plan.clusters.witnesses import MovedError, Witnesses
 from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
@@ -311,7 +311,7 @@ class QueryPlanner:
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """Returns the ranges for tasks of the batch ``(start, end]``; none for a move to another cluster."""
         self._report = None
-        if start.left.moves != end.left.moves:
+        if start.left != end.left:
             return []
         subscription = self._current(end)
         if subscription is None:
@@ -331,9 +331,9 @@ class QueryPlanner:
             subscription, lambda: self._micro_batches.tasks(subscription.partitions, first, last)
         )
         self._batch_began = self._client.now()
-        if not end.left.moves:
+        if end.left is None:
             return tasks
-        return [each._replace(copies=copies_of(end.left, each.topic)) for each in tasks]
+        return [each._replace(copies=end.left.unread(each.topic)) for each in tasks]
 
     def commit(self) -> None:
         """Repeats the acknowledgement of the last ``latest``, if it has failed."""

@@ -8,7 +8,7 @@ from tests.client.reading.stored_entries import TOPIC
 CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 
 
-def decoded(groups, start=None, end=None, *, copies=(), **more):
+def decoded(groups, start=None, end=None, *, copies=None, **more):
     """What is decoded of entries that come in groups, in portions."""
     entries = [Entries.of(group) for group in groups]
     return decoded_ranges([RangeEntries(TOPIC, entries, start, end, copies)], **more)

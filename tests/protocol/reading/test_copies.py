@@ -13,7 +13,6 @@ from pulsar_spark.protocol.reading.copies import (
     CopyRange,
     Source,
     Witness,
-    WitnessVerdict,
     source_of,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -289,7 +288,6 @@ def test_histories_lose_nothing_and_double_nothing_but_others_within_the_margin(
 
 
 T = TopicName.parse("t")
-SAME, OTHER, GONE = WitnessVerdict
 
 
 def metadata(cluster=None, *positions, other=b"other"):
@@ -320,15 +318,15 @@ def test_the_source_of_a_copy_is_read(made, source):
 
 
 @pytest.mark.parametrize("source", [None, Source("a", MessageId(1, 1))])
-def test_an_entry_is_judged_by_id_time_and_source(source):
+def test_a_witness_is_recognized_by_id_time_and_source(source):
     witness = Witness.of(T, Entry(MessageId(5, 7), 1000, source))
     assert witness.topic == T
     other = Source("a", MessageId(1, 2)) if source else Source("a", MessageId(5, 7))
-    assert witness.judge(Entry(MessageId(5, 7), 1000, source)) is SAME
-    assert witness.judge(Entry(MessageId(5, 7), 1001, source)) is OTHER
-    assert witness.judge(Entry(MessageId(5, 7), 1000, other)) is OTHER
-    assert witness.judge(Entry(MessageId(5, 8), 1000, source)) is GONE
-    assert witness.judge(None) is GONE
+    assert witness.is_at(Entry(MessageId(5, 7), 1000, source))
+    assert not witness.is_at(Entry(MessageId(5, 7), 1001, source))
+    assert not witness.is_at(Entry(MessageId(5, 7), 1000, other))
+    assert not witness.is_at(Entry(MessageId(5, 8), 1000, source))
+    assert not witness.is_at(None)
 
 
 def test_a_copy_of_the_witness_has_its_id_as_source_and_its_time():
@@ -385,11 +383,10 @@ def test_histories_never_take_another_cluster_for_the_same(seed):
                 continue
             witness = Witness.of(T, entry)
             own = next(each for each in logs["a"] if each.id == entry.id)
-            assert witness.judge(own) is SAME
+            assert witness.is_at(own)
             found = next((each for each in logs["b"] if each.id == entry.id), None)
-            verdict = witness.judge(found)
-            assert verdict is not SAME
+            assert not witness.is_at(found)
             is_copied = any(map(witness.is_copied_to, logs["b"]))
             assert is_copied <= (entry.source is None)
-            seen.add((verdict, is_copied))
-    assert seen == {(verdict, is_copied) for verdict in (OTHER, GONE) for is_copied in (True, False)}
+            seen.add((found is None, is_copied))
+    assert seen == {(is_gone, is_copied) for is_gone in (True, False) for is_copied in (True, False)}

@@ -90,7 +90,7 @@ class SimulatedSpark:
         return [
             found
             for found in topic.between(each.start, each.end)
-            if all(it.rows_of(entries[found].source, entries[found].publish_time) for it in each.copies)
+            if each.copies is None or each.copies.rows_of(entries[found].source, entries[found].publish_time)
         ]
 
     def poll(self, seconds: float) -> None:

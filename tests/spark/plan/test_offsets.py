@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.client import Source, Witness
+from pulsar_spark.client import CopyRange, Source, Witness
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.offsets import Left, LeftCluster, OffsetCache, Offsets
+from pulsar_spark.spark.plan.offsets import Left, OffsetCache, Offsets
 
 A = TopicName.parse("a")
 B2 = TopicName.parse("b-partition-2")
@@ -101,34 +101,31 @@ def test_offsets_that_follow_one_another_are_written_like_each_alone(found):
         assert cache.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
 
 
-def test_where_other_clusters_were_left_is_written_and_read():
-    witness = Witness(A, MessageId(1, 1), 4)
-    left = Left(
-        2, {"b": LeftCluster(7, {B2: MessageId(3, 4)}), "a": LeftCluster(5, {A: MessageId(1, 2, 3)}, witness)}
-    )
+@pytest.mark.parametrize("witness", [None, Witness(A, MessageId(1, 1), 4)])
+def test_where_another_cluster_was_left_is_written_and_read(witness):
+    left = Left("a", 5, {A: MessageId(1, 2, 3)}, witness)
     offsets = Offsets("s", {A: MessageId(1, 2)}, left=left)
     json_ = offsets.to_json()
-    assert json_["left"] == {
-        "moves": 2,
-        "clusters": {
-            "a": {
-                "time": 5,
-                "topics": {"persistent://public/default/a": {"-1": "1:2:3"}},
-                "witness": ["persistent://public/default/a#-1", "1:1", 4],
-            },
-            "b": {"time": 7, "topics": {"persistent://public/default/b": {"2": "3:4"}}},
-        },
-    }
+    place = {"cluster": "a", "time": 5, "topics": {"persistent://public/default/a": {"-1": "1:2:3"}}}
+    with_witness = {"witness": ["persistent://public/default/a#-1", "1:1", 4]}
+    assert json_["left"] == place | (with_witness if witness else {})
     assert Offsets.from_json(json.loads(json.dumps(json_))) == offsets
     after = Offsets("s", {A: MessageId(1, 3)}, left=left)
     assert after.to_json_after(offsets, json_) == after.to_json()
     assert after.to_json_after(offsets, json_)["left"] is json_["left"]
-    moved = Offsets("s", {A: MessageId(1, 3)}, left=Left(3, left.clusters))
-    assert moved.to_json_after(offsets, json_)["left"]["moves"] == 3
+    moved = Offsets("s", {A: MessageId(1, 3)}, left=left._replace(cluster="b"))
+    assert moved.to_json_after(offsets, json_) == moved.to_json()
+    assert moved.to_json()["left"]["cluster"] == "b"
+
+
+def test_copies_that_were_not_read_in_the_left_cluster():
+    left = Left("a", 5, {A: MessageId(1, 2, 3)})
+    assert left.unread(A) == CopyRange("a", MessageId(1, 2, 3), 5)
+    assert left.unread(B2) is None
 
 
 @pytest.mark.parametrize("source", [None, Source("a", MessageId(3, 4)), Source("a", None)])
-def test_a_witness_is_written_short_and_read_in_both_forms(source):
+def test_a_witness_is_written_short_and_read(source):
     offsets = Offsets(
         "s", {A: MessageId(1, 2)}, Witness(A, MessageId(123_456, 123_456), 1_764_400_000_000, source)
     )
@@ -139,9 +136,6 @@ def test_a_witness_is_written_short_and_read_in_both_forms(source):
     assert cache.to_json(offsets) == json_
     if source is None:
         assert len(json.dumps(json_)) - len(json.dumps(without)) - len(str(A)) <= 60
-    name, place, time_ms, *copied = json_["witness"]
-    json_["witness"] = {"topic": name, "id": place, "time": time_ms} | ({"from": copied} if copied else {})
-    assert Offsets.from_json(json_) == offsets
 
 
 @pytest.mark.parametrize(
@@ -154,7 +148,7 @@ def test_a_malformed_witness_is_refused(witness):
 
 
 @pytest.mark.parametrize(
-    "left", [1, {}, {"moves": 1}, {"moves": 1, "clusters": 3}, {"moves": 1, "clusters": {"a": {"time": 1}}}]
+    "left", [1, {}, {"cluster": "a", "topics": {}}, {"cluster": "a", "time": 1}, {"time": 1, "topics": {}}]
 )
 def test_a_malformed_left_is_refused(left):
     with pytest.raises(OptionError):

@@ -27,7 +27,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters.witnesses import MovedError, copied_partition, iso_time
 from pulsar_spark.spark.plan.loss_check import LossCheck
-from pulsar_spark.spark.plan.offsets import Left, LeftCluster, Offsets
+from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.ranges import plan_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.start import Checkpoint
@@ -74,19 +74,16 @@ class Moves:
         left = {topic: each for topic, each in start.positions.items() if topic in topics}
         for topic in sorted(start.positions.keys() - left.keys()):
             Checkpoint.finished(start).report_absent(self._loss_check, topic)
-        self._loss_check.has_moved, cluster, here = True, found.cluster, found.here
-        others = {name: each for name, each in start.left.clusters.items() if name != here}
-        others[cluster] = LeftCluster(self._now_ms(), left, start.witness)
-        now = Left(start.left.moves + 1, others)
+        self._loss_check.has_moved, cluster, here = True, found.cluster, found.before
+        now = Left(cluster, self._now_ms(), left, start.witness)
         if here is not None:
             _log.warning(
                 "the query returns from cluster %r to cluster %r, and continues where it left that. Messages "
                 "of %r since then are read again if they had been copied%s",
-                *(cluster, here, here, "" if cluster else ", and those of the other cluster"),
+                *(cluster, here.cluster, here.cluster, "" if cluster else ", and those of the other cluster"),
             )
-            old = start.left.clusters[here]
-            back = {topic: each for topic, each in old.positions.items() if topic in left}
-            return Offsets(start.subscription, back, old.witness, now)
+            back = {topic: each for topic, each in here.positions.items() if topic in left}
+            return Offsets(start.subscription, back, here.witness, now)
         calls = {topic: partial(self._place, topic, cluster, each) for topic, each in left.items()}
         positions, told, witness = {}, [], None
         for topic, (position, copied, last) in run_for_each(calls).items():
@@ -137,11 +134,11 @@ class Moves:
                 Checkpoint(end, start.positions, {}).report_absent(self._loss_check, each.topic)
         asked, ranges = [each for each in asked if each.topic in topics], []
         answers = run_for_each({each.topic: partial(self._replayed, each, cluster) for each in asked})
-        back = {} if found.here is None else start.left.clusters[found.here].positions
+        back = {} if found.before is None else found.before.positions
         for each in asked:
             before, after, begin = answers[each.topic]
             last = after.last_read
-            if found.here is None:
+            if found.before is None:
                 self._require_copies(each.topic, before, each.start)
             if not after.has_arrived(each.end):
                 copied = max(each.start, position_of(last) or each.start)
@@ -149,7 +146,7 @@ class Moves:
             if last is not None and last.id > begin:
                 copies = CopyRange(cluster, each.start, self._now_ms(), each.end)
                 begin = max(begin, back.get(each.topic, begin))
-                ranges.append(Range(each.topic, begin, last.id, copies=(copies,)))
+                ranges.append(Range(each.topic, begin, last.id, copies=copies))
         _log.warning(
             "a micro-batch that did not finish on cluster %r runs again, on copies of its messages", cluster
         )
@@ -175,15 +172,6 @@ class Moves:
         here = copied_partition(self._client, each.topic, cluster)
         before = here.around(each.start)
         return before, here.around(each.end), here.start_after(before, self._margin_ms)
-
-
-def copies_of(left: Left, topic: TopicName) -> tuple[CopyRange, ...]:
-    """Returns the copies that a query has not read yet, from clusters that it has left."""
-    return tuple(
-        CopyRange(cluster, each.positions[topic], each.time_ms)
-        for cluster, each in left.clusters.items()
-        if topic in each.positions
-    )
 
 
 def _told(last: StoredEntry | None) -> str:

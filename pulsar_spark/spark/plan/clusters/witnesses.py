@@ -36,7 +36,6 @@ from pulsar_spark.client import (
     LastMessageId,
     PlanningClient,
     Witness,
-    WitnessVerdict,
 )
 from pulsar_spark.errors import OtherClusterError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -61,11 +60,11 @@ _MAY_BE = "it may be another cluster, whose message ids say nothing"
 class MovedError(Exception):
     """The checkpoint is of ``cluster``, whose entries have copies here, so the planner moves the query.
 
-    ``cluster`` is empty if it is unknown. ``here``: name of this cluster if the query was here before.
+    ``cluster`` is empty if it is unknown. ``before``: how the query left this cluster, if it was here before.
     """
 
-    def __init__(self, cluster: str, here: str | None) -> None:
-        self.cluster, self.here = cluster, here
+    def __init__(self, cluster: str, before: Left | None) -> None:
+        self.cluster, self.before = cluster, before
 
 
 class Witnesses:
@@ -175,13 +174,12 @@ class Witnesses:
             found = self._client.entry_at(witness.topic, witness.id)
             if found is not None and found.corrupt:
                 return
-            verdict = witness.judge(found)
-            self._is_gone = verdict is WitnessVerdict.GONE
-            if verdict is WitnessVerdict.SAME:
+            self._is_gone = found is None
+            if witness.is_at(found):
                 return
-            clusters, here = self._copied_from(witness), self._returned_to(checkpoint.left)
+            clusters, before = self._copied_from(witness), self._if_returned(checkpoint.left)
             is_original = self._is_original_here(witness)
-            if here is not None and is_original:
+            if before is not None and is_original:
                 clusters = [""]  # the query has read copies alone, which do not name the cluster they are in
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or is_original
@@ -189,10 +187,10 @@ class Witnesses:
             return
         except PulsarError as error:
             raise error.located(str(witness.topic)) from error
-        is_known = here is not None or not checkpoint.left.moves
+        is_known = checkpoint.left is before
         if len(clusters) == 1 and is_known and not self._client.read_compacted:
-            if here is not None or not is_held:
-                raise MovedError(clusters[0], here)
+            if before is not None or not is_held:
+                raise MovedError(clusters[0], before)
             raise OtherClusterError(
                 f"the message that this query has read is not there any more, and a copy of it from cluster "
                 f"{clusters[0]!r} is, but also the query's subscription {name}",
@@ -204,13 +202,10 @@ class Witnesses:
         if is_other:
             raise self._error(witness)
 
-    def _returned_to(self, left: Left) -> str | None:
-        """Returns this cluster's name if it has the witness with which the query left it before."""
-        for name, each in left.clusters.items():
-            old = each.witness
-            if old is not None and old.judge(self._client.entry_at(old.topic, old.id)) is WitnessVerdict.SAME:
-                return name
-        return None
+    def _if_returned(self, left: Left | None) -> Left | None:
+        """Returns ``left`` if it is of this cluster, because its witness is stored here."""
+        old = None if left is None else left.witness
+        return left if old is not None and old.is_at(self._client.entry_at(old.topic, old.id)) else None
 
     def _is_original_here(self, witness: Witness) -> bool:
         """Whether the witness is a copy of an entry that was published in this cluster."""

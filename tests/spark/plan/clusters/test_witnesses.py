@@ -327,7 +327,7 @@ def test_the_names_of_clusters_are_those_of_copies_near_the_witness(cluster, top
     spark.restart()
     with pytest.raises(OtherClusterError) if not is_found else nullcontext():
         spark.trigger()
-    assert (last(spark).left.moves == 1) is is_found
+    assert (last(spark).left is not None) is is_found
 
 
 @pytest.mark.parametrize("limit", [1, 2])
