@@ -22,10 +22,10 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 # Maximum bytes in flight while a sealed segment is read.
 _WINDOW_BYTES = 1 << 20
 
-# Above all ids, because the last id is unknown, so no entry counts as the last one.
+# Used for the unknown last id. No id is so high, so no entry counts as the last one.
 _NO_LAST_ID = 1 << 63
 
-# Epochs that this process has seen, by secret of the query, and topic.
+# Epochs (versions of a topic's layout) that this process has seen, by the query's secret and topic.
 _seen: WeakKeyDictionary[Client, dict[tuple[bytes, TopicName], SeenEpochs]] = WeakKeyDictionary()
 
 
@@ -37,7 +37,7 @@ def number_of(names: list[TopicName], segment: TopicName) -> int:
 
 
 def follow(dedup: DedupTask, topic: TopicName, epoch: int) -> None:
-    """Records the epoch of the layout that the task's run writes to from now on."""
+    """Records the epoch of the layout to whose segments the task writes from now on."""
     run = dedup.run_of(topic)
     if not run.rows:
         run.epoch = epoch
@@ -58,7 +58,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
     """
     run, deadline = dedup.run_of(topic), dedup.client.operation()
     segments = layout.segments.values()
-    is_first = dedup.origin.batch == 0  # then the query may have written nothing yet
+    is_first = dedup.origin.batch == 0  # then there is no earlier micro-batch
     since = _since(run, layout) if is_first else _proven_since(dedup, run, layout, deadline)
     while left := _left(run, layout, since):
         partition = PartitionRun(number_of(run.names, left[0]), dedup.name, claimed=IDS_PER_BATCH)
@@ -78,7 +78,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
 
 
 def _since(run: TopicRun, layout: TopicLayout) -> int:
-    """Returns the newest epoch that is known to precede the micro-batch; -1 if none is known."""
+    """Returns the newest epoch at or after which an earlier micro-batch is known to be written, or -1."""
     older = (layout.segments.get(name) for name, each in run.partitions.items() if each.has_older)
     return max([run.since, *(each.created_at for each in older if each is not None)])
 
@@ -90,7 +90,7 @@ def _left(run: TopicRun, layout: TopicLayout, since: int) -> list[TopicName]:
 
 
 def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:
-    """Returns ``_since``, and searches active segments for a newer epoch if segments would be searched."""
+    """Returns ``_since``; searches active segments first, to search fewer sealed segments later."""
     since, segments = _since(run, layout), layout.segments.values()
     for each in sorted(layout.active, key=lambda each: each.created_at, reverse=True):
         is_needed = _left(run, layout, since) or (dedup.may_be_replay and has_gap(segments, since))
@@ -98,7 +98,7 @@ def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline
             break
         try:
             is_proven = has_older_entries(dedup.client, each.topic, dedup.secret, dedup.origin)
-        except AuthError:  # then more segments are searched, and their search reports the error
+        except AuthError:  # not raised, because the search of the sealed segments raises it
             break
         since = each.created_at if is_proven else since
     return since

@@ -101,7 +101,7 @@ class SegmentWriter(TopicWriter):
 
     def flush(self) -> None:
         """See :meth:`TopicWriter.flush`; also waits for the rows of segments that are sealed meanwhile."""
-        with self._changed:  # so the keeper does not send rows again after the last flush
+        with self._changed:  # else the keeper thread could send rows again after the last flush
             is_unfinished = True
             while is_unfinished:
                 super().flush()
@@ -123,7 +123,7 @@ class SegmentWriter(TopicWriter):
     # ---- the layout
 
     def _find_names(self) -> list[TopicName]:
-        # Names of all segments since the writer was opened, or of the task's run; indexes stay.
+        # Segments are only appended, in a deduplicating task also by later writers, so each keeps its index.
         self._names = [] if self._dedup is None else self._dedup.run_of(self._topic).names
         self._take(self._watch.layout())
         return self._names
@@ -176,16 +176,16 @@ class SegmentWriter(TopicWriter):
                 self._follow(refused=error)
 
     def _follow(self, *, refused: TerminatedError | None = None) -> bool:
-        """Takes a newer layout, and sends the rows again that sealed segments do not store.
+        """Uses a newer layout, and sends rows again that sealed segments have not stored.
 
-        ``refused``: the error of a segment that could not be opened, which a newer layout must explain.
+        ``refused``: the error of a segment that accepted no producer; then a newer layout is awaited.
 
         Returns:
             Whether rows were sent again.
 
         Raises:
-            SendError: within the send timeout, no layout explains the end of a segment, or none of the rows
-                that are sent again is stored.
+            SendError: for the send timeout, no layout without the sealed segment was received, or none of
+                the rows that are sent again was stored.
         """
         sealed = {each.topic for each in self._producers.values() if each.is_sealed}
         if not (sealed or refused or self._watch.changed):
@@ -195,7 +195,7 @@ class SegmentWriter(TopicWriter):
         self._router.follow(self._active)
         self._memory.share(self, len(self._active))
         has_rows = False
-        # Selected anew each time, because sending rows again may take another layout.
+        # Computed again for each producer, because ``_send_again`` may change the layout.
         while retired := [number for number in self._producers if number not in self._active]:
             producer = self._producers[retired[0]]
             rows = producer.settle()

@@ -1,6 +1,7 @@
 """CopySearch: finds the copies of entries that a task has stored in another cluster.
 
-Replication drops origins, and keeps producer names and sequence ids.
+Replication drops origins, the signed fields by which a query's entries are found. It keeps producer names
+and sequence ids, so copies are found by these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class CopySearch:
         is_passed: whether entries further back need not be read, because one is of an earlier micro-batch.
     """
 
-    is_newest_known = True  # the replicator may be hours late
+    is_newest_known = True  # later copies are not awaited, because the replicator may be hours late
     is_newest_expected = is_passed = False
     jump = unseen = None
 
@@ -38,7 +39,7 @@ class CopySearch:
         self.copied_from: set[str] = set()
 
     def take(self, entries: Entries) -> bool:
-        """Takes entries, each once; returns False, because no entry restarts the timeout."""
+        """Adds entries, each once; returns False, so that the search's timeout does not restart."""
         is_older = entries.last_sequence_id < first_sequence_id(self._run.origin.batch)
         self.is_passed |= bool((is_older & _are_of_query(entries, self._run)).any())
         self.copied_from |= copied_from(entries, self._run, self._topic)
@@ -49,7 +50,7 @@ class CopySearch:
         return False
 
     def wanted(self, entries: Entries) -> Flags:
-        """Returns flags of the copies, bool[n]."""
+        """Returns whether each entry is a copy of one of the task's entries, bool[n]."""
         names, last = entries.texts(EntryField.PRODUCER_NAME), entries.last_sequence_id
         is_named = np.asarray(pc.equal(names, self._run.name.encode()))
         flags: Flags = is_named & entries.copied & (last >= self._own.start) & (last < self._own.stop)
@@ -59,7 +60,7 @@ class CopySearch:
 def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
     """Returns the other clusters in which any task of the query has written messages of the micro-batch."""
     found: set[str] = set()
-    if not entries.copied.any():  # usual; each search for stored rows calls this
+    if not entries.copied.any():  # true for most topics, and saves the work below
         return found
     last = entries.last_sequence_id
     for row in np.flatnonzero(entries.copied & _are_of_query(entries, run)).tolist():
@@ -71,6 +72,6 @@ def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
 
 
 def _are_of_query(entries: Entries, run: RunToFind) -> Flags:
-    """Returns flags of the entries by any task of the query of a run, bool[n]."""
+    """Returns whether the producer of each entry is named like a task of the run's query, bool[n]."""
     names, query = entries.texts(EntryField.PRODUCER_NAME), run.name.rpartition("-")[0].encode() + b"-"
     return np.asarray(pc.starts_with(names, query))

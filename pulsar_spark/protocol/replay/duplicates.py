@@ -8,8 +8,8 @@ found again are not duplicated. Rows that it has not found may equal rows sent b
     ====================================  ========================================================
     no rows                               0
     rows, and one run sent all rows       0: the earlier run had rows that this run does not have
-    rows, and other runs sent rows        their number, or, if smaller, the number of rows that all
-                                          runs but the earlier run with the most rows have sent
+    rows, and other runs sent rows        the smaller number: rows not found; or rows sent by all
+                                          runs, without the earlier run that has stored most rows
     ====================================  ========================================================
 """
 
@@ -41,7 +41,7 @@ class BatchSearch:
     """The search for all entries of a micro-batch in a topic partition, backwards from its end.
 
     Args:
-        batch: origin with the micro-batch's numbers.
+        batch: any origin with the numbers of the micro-batch and write.
 
     Attributes:
         stored: number of found messages, by number of the run.

@@ -1,4 +1,4 @@
-"""KnownBatch: the knowledge of a process's tasks about a micro-batch in a topic partition. Pure."""
+"""KnownBatch: entries that a process's tasks have found in a topic partition for a micro-batch. Pure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Part: TypeAlias = tuple[MessageId, MessageId]
 
 @dataclass(slots=True)
 class KnownBatch:
-    """The read parts of the topic partition, and the entries found there.
+    """The parts of a topic partition that the tasks have read, and the query's entries found there.
 
     Attributes:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
         has_read_end: whether a task has read the topic partition's last entries at its start.
-        digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
-            None if not read.
-        copied_from: clusters in which the query has written messages of the micro-batch that were found.
+        digests: rows that earlier runs have stored, as first words of their digests, and the numbers of the
+            sending tasks; None if the rows were not read.
+        copied_from: clusters from which messages that the query wrote in the micro-batch were copied.
     """
 
     entries: list[OwnEntry] = field(default_factory=list)

@@ -1,9 +1,9 @@
 """RunSearch: finds where a task began a micro-batch in a topic partition, and judges the search.
 
-Entries are searched backwards from the end of the topic partition, by their origins. The first entry of a
-micro-batch is acknowledged before the task sends another entry, and the origins of all later entries name its
-id. So any later entry shows where the micro-batch began. An entry that names no id is certain to be the
-first only if it is the only entry:
+The search reads backwards from the end of the topic partition. Each entry of a query has an origin: a signed
+field with its micro-batch, write, task and run, and as ``begin`` the id of the task's first entry in the
+micro-batch. The first entry has no ``begin``, and is acknowledged before the task sends another entry. So any
+later entry shows where the micro-batch began. An entry that names no id is surely the first if it is alone:
 
     ============================================  ==========================================================
     origin of this task and micro-batch           the micro-batch began
@@ -39,10 +39,10 @@ The verdict at the end of the search:
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last two kinds of NOTHING become HIDDEN if newer entries may become visible: the entry with the
-last sequence id was not found, because an open transaction of another program hides it, or a slow broker is
-still storing it. In the first write of a micro-batch, NOTHING for "cannot be a replay" also becomes HIDDEN,
-because Spark does not report each repetition, such as the repetition of a whole stage.
+FOUND and the last two kinds of NOTHING become HIDDEN if the entry with the last sequence id was not found and
+may become visible: an open transaction of another program may hide it, or a slow broker is still storing it.
+In the first write of a micro-batch, NOTHING for "cannot be a replay" also becomes HIDDEN, because Spark does
+not report each repetition, such as the repetition of a whole stage.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
-# Entries of earlier writes or micro-batches after which a search ends that has no better proof, because
-# another program may have copied an older entry to the end of the topic partition.
+# Without better proof, a search ends when it has found more entries of earlier micro-batches than this. Fewer
+# prove nothing, because another program may have copied them to the end of the topic partition.
 COPIES = 10
 
 
@@ -77,7 +77,7 @@ class RunToFind(NamedTuple):
         secret: the query's secret, which signs origins.
         name: name of the producer.
         last_sequence_id: last id that the broker has stored under the producer's name; -1 for none.
-        is_claimed: whether the last id belongs to the micro-batch, or a later one.
+        is_claimed: whether the last id is of the micro-batch or a later one, so rows may be stored.
         may_be_replay: whether an earlier run may have written rows.
         may_be_own: whether the query can have used the last id; see ``TaskIds``.
         is_sealed: whether the topic partition is a sealed segment. Then the last id is unknown, and
@@ -95,10 +95,10 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """An entry of the query, or several entries with the same origin, which names the first entry.
+    """An entry with a valid origin of the query, or several entries with one origin, which has a ``begin``.
 
-    A copy may be another program's. Only without ``begin`` does the signature cover the producer's name
-    and the last sequence id.
+    Another program can copy an origin into its own entry. Only the signature of an origin without ``begin``
+    also covers the producer's name and the sequence ids.
 
     Attributes:
         id: id of the first entry.
@@ -148,7 +148,7 @@ class OlderSearch:
         self._batch = batch
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
-        """Takes entries of the query; returns False, because no entry restarts the timeout."""
+        """Adds entries of the query; returns False, so that the search's timeout does not restart."""
         self.is_passed |= any(entry.origin.batch < self._batch.batch for entry in entries)
         return False
 
@@ -162,7 +162,7 @@ class RunSearch:
         end: id of the task's last entry.
         lowest: id of the micro-batch's first known entry, by any task.
         is_replay: whether an earlier run or attempt has stored entries of the micro-batch.
-        is_again: whether such an entry was sent after an even earlier run had stored rows.
+        is_again: whether the sender of such an entry had itself found rows of an even earlier run.
         is_late: whether the query has written a later micro-batch.
         of_batches_before: number of found entries of earlier micro-batches.
     """
@@ -173,7 +173,7 @@ class RunSearch:
         self.is_replay = False
         self.is_again = False
         self.is_late = False
-        self._is_open = False  # ``is_open`` of the entry at ``end``
+        self._is_open = False  # whether the entry at ``end`` is a chunk of an incomplete message
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
@@ -231,8 +231,8 @@ class RunSearch:
     def is_passed(self) -> bool:
         """Whether entries further back need not be read.
 
-        If a newer entry is expected, the search continues to the begin, because a copy of another program may
-        name the begin.
+        While the entry with the last id is expected, the search continues to the begin: the entry that named
+        the begin may be another program's later copy.
         """
         has_all = self.begin is None or self._oldest <= self.begin or not self.is_newest_expected
         return self.is_begin_known and has_all
@@ -248,13 +248,13 @@ class RunSearch:
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns the micro-batch's first known entry, before which the search continues; None: no jump.
+        """Returns the micro-batch's first known entry; the search may jump to before it. None: no jump.
 
-        If tasks ran one after the other, this leads from each task to the task before, without reading the
-        entries between. So the search may overlook an own entry, and all entries must be read then.
+        If tasks ran one after the other, each jump leads to the task before, without reading the entries
+        between. These may include entries of this task, so ``unseen`` returns the skipped part.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # then all entries before it are read
+        is_near = self.begin is not None  # then no more entries are skipped
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
@@ -276,7 +276,7 @@ class RunSearch:
         """Whether no newer entry of the micro-batch can become visible."""
         run, last = self._run, self._wanted.last_sequence_id
         is_of_write_before = bool(run.write) and self._has_older and self.begin is None
-        # Without this rule one entry of another program could delay all micro-batches.
+        # Without this rule one entry that another program wrote under the name could delay each micro-batch.
         is_of_later_batch = last >= first_sequence_id(run.batch + 1)
         if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
             return True
@@ -284,9 +284,9 @@ class RunSearch:
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether the broker has, or is storing, the entry with the last id, because the query used that id.
+        """Whether the entry with the last id was not found, but must be stored or be about to be stored.
 
-        The broker has not deleted the entry if it has older entries.
+        The query may have used that id, and brokers delete old entries first, but an older one was found.
         """
         has_others = self._has_older or self.begin is not None
         is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own

@@ -1,8 +1,10 @@
 """Chooses the sealed segments that may have rows of a micro-batch. Pure.
 
-A query writes its micro-batches one after the other. So if it wrote an earlier micro-batch to a segment, all
-segments that were sealed before its creation have no rows of the micro-batch. Origins are signed for
-their segment, so nobody else can make such an entry.
+A query writes its micro-batches one after the other. So if it wrote an earlier micro-batch to a segment, the
+segments that were sealed before this segment was created have no rows of the current micro-batch. An entry
+proves this if its origin, the signed field of a query's entries, is valid for the segment.
+
+The epoch of a topic is the version number of its layout, which grows with each change of its segments.
 """
 
 from __future__ import annotations
@@ -13,24 +15,24 @@ from pulsar_spark.protocol.segments import Segment, have_each_hash_once
 
 
 class SeenEpochs:
-    """For the last two micro-batches: the first epoch of a topic's layout that this process saw.
+    """For the last two micro-batches: the first epoch of a topic that this process saw.
 
-    Writes of one micro-batch do not count by themselves: when the first one is repeated, an earlier run may
-    have stored rows of the second one already.
+    An earlier write of the same micro-batch proves nothing: when it is repeated, an earlier run may have
+    stored rows of the next write already.
     """
 
     def __init__(self) -> None:
         self._batch = -1
-        self._epoch = self._before = -1  # of the newest micro-batch, and of the one before
+        self._epoch = self._before = -1  # of ``_batch``, and of the micro-batch before it
 
     def see(self, batch: int, epoch: int) -> int:
-        """Records the epoch that a micro-batch has seen.
+        """Records that a micro-batch has seen an epoch.
 
         Returns:
-            The first epoch of the micro-batch before; -1: none. Segments sealed by then have no rows of this
-            one.
+            The first epoch that the micro-batch before has seen; -1: none. Segments that were sealed by then
+            have no rows of ``batch``.
         """
-        if batch < self._batch or epoch < self._epoch:  # the checkpoint was set back, or the topic is new
+        if batch < self._batch or epoch < self._epoch:  # a checkpoint that was set back, or a new topic
             self._batch = self._epoch = -1
         if batch != self._batch:
             self._before, self._batch, self._epoch = self._epoch, batch, epoch
@@ -40,16 +42,16 @@ class SeenEpochs:
 def to_search(segments: Collection[Segment], since: int) -> list[Segment]:
     """Returns the sealed segments that may have rows of a micro-batch, the last sealed first.
 
-    ``since``: epoch of a layout when, or after which, the query wrote an earlier micro-batch; -1: unknown.
+    ``since``: the query wrote an earlier micro-batch at or after this epoch; -1: unknown.
     """
     sealed = [each for each in segments if _sealed_at(each) > since and each.is_sealed]
     return sorted(sealed, key=_sealed_at, reverse=True)
 
 
 def has_gap(segments: Collection[Segment], since: int) -> bool:
-    """Whether a segment is missing that got messages at or after the epoch ``since``.
+    """Whether brokers have removed a segment that got messages at or after the epoch ``since``.
 
-    Brokers remove sealed segments. At each time one segment has each hash, so a missing one leaves a gap.
+    In each epoch each hash of keys belongs to one segment. So a removed segment leaves hashes without one.
     """
     ordered = sorted(segments, key=lambda each: each.first_hash)
     since = max(since, 0)

@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
     Attributes:
         encoded: bytes of the rows.
-        extras: properties of each row that its bytes do not have, from ``extras_of``.
+        extras: schema version and delivery time of each row, encoded by ``extras_of``.
     """
 
     encoded: EncodedMessages
@@ -67,9 +67,10 @@ class StoredRows:
         return bool(self._sequences) or self._rest.has_more
 
     def take(self, rows: Rows, bounds: Sequence[int]) -> Flags:
-        """Returns whether each of the next rows of this run is stored, bool[n]; a stored row is found once.
+        """Returns whether each of the next rows of this run is stored, bool[n].
 
-        Partition i has the rows from ``bounds[i]`` up to ``bounds[i + 1]``.
+        A stored row equals one row at most. Partition i has the rows from ``bounds[i]`` up to
+        ``bounds[i + 1]``.
         """
         found: Flags = np.zeros(len(rows.extras), np.bool_)
         for partition, (first, last) in enumerate(pairwise(bounds)):
@@ -99,7 +100,7 @@ class StoredRows:
         for partition in list(self._sequences):
             for block in self._sequences[partition].rest():
                 self._rest.add(partition, block)
-            del self._sequences[partition]  # dropped last, so that ``close`` ends a failed reading
+            del self._sequences[partition]  # last, so that ``close`` ends it if reading fails
 
     def close(self) -> None:
         """Stops reading."""
@@ -114,7 +115,7 @@ class _Sequence:
     def __init__(self, blocks: Iterator[Rows]) -> None:
         self._blocks = blocks
         self._block: Rows | None = None
-        self._at = 0  # found rows of the block
+        self._at = 0  # index of the block's first row that was not found
         self._advance()
 
     @property
@@ -134,7 +135,7 @@ class _Sequence:
         return first - begin
 
     def rest(self) -> Iterator[Rows]:
-        """Yields the rows that were not found, in blocks."""
+        """Yields the stored rows that ``match`` has not found, in blocks."""
         if self._block is not None:
             encoded, extras = self._block
             yield Rows(EncodedMessages(encoded.buffer, encoded.offsets[self._at :]), extras[self._at :])
@@ -222,7 +223,7 @@ class _Digests:
 
 
 def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
-    """Encodes the properties of rows that their bytes do not have; empty for rows without properties.
+    """Encodes schema version and delivery time, which a row's bytes do not have; b"" for rows without both.
 
     Args:
         versions: number of the schema version of each row, int64[n]; -1 for none.
@@ -230,8 +231,8 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # The mark 0xff cannot be the begin of an encoded row. A row without extras gets no mark, whatever rows
-    # are beside it, because a replay may have other rows beside it.
+    # Extras begin with 0xff, because no encoded row begins so. A row without both gets b"" also if other rows
+    # have them, because its digest must not depend on the rows beside it.
     return [
         b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
         for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)

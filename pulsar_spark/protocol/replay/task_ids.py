@@ -12,7 +12,7 @@ import hashlib
 # Sequence ids of a micro-batch; the first used id is in the first half.
 IDS_PER_BATCH = 1 << 32
 
-# Ids from the first used id on that count as the query's own.
+# This many ids, from a micro-batch's first used id on, count as the query's own.
 _OWN_IDS = 1 << 24
 
 
