@@ -90,7 +90,7 @@ class _Watch(Closing):
         try:
             session.attach(Role.WATCHER, self._id, updates)
             session.send(self._begin(self._id))
-            session.ping()  # detects a silent connection, because this request has no id and no timeout
+            session.ping()  # detects a silent connection: without a request id, the command has no timeout
             updates.await_first(deadline)
         except BaseException:  # also SystemExit, by which Spark ends the planner
             self.close()
@@ -198,7 +198,7 @@ class SegmentWatch(_Watch):
         )
         self._topic = topic
         self._updates = _SegmentUpdates(topic, 0)
-        self._given: int | None = None  # epoch of the last returned layout
+        self._given: int | None = None  # epoch (version) of the last returned layout
         self.layout()
 
     @property
@@ -233,7 +233,7 @@ class SegmentWatch(_Watch):
         )
         try:
             self._open(updates, deadline, unsupported)
-        except TopicNotFoundError:  # a new topic of this name begins with a lower epoch
+        except TopicNotFoundError:  # accept a new topic of this name, whose epochs begin again
             updates.epoch = 0
             raise
 
@@ -266,7 +266,7 @@ class _SegmentUpdates(_Updates):
 
     def _take(self, layout: TopicLayout) -> None:
         with self._changed:
-            # Brokers repeat older layouts.
+            # Older layouts are ignored, because brokers may send them again.
             if layout.epoch > self.epoch or (self.latest is None and layout.epoch == self.epoch):
                 self.latest, self.epoch, self.has_first = layout, layout.epoch, True
             elif self.latest is None:
@@ -279,7 +279,7 @@ class _SegmentUpdates(_Updates):
             self._changed.notify_all()
 
     def await_other(self, epoch: int | None, seconds: float) -> None:
-        """Waits at most ``seconds`` for a layout of another epoch, or the session's end."""
+        """Waits at most ``seconds`` until the newest layout has another epoch, or the session has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self.error is not None or self.epoch != epoch, seconds)
 

@@ -25,7 +25,7 @@ _OVERHEAD = 1000  # bytes counted for each schema besides its texts
 # requests are not faster, and may exhaust its memory.
 _IN_FLIGHT = 2
 
-_Key = tuple[str, str, int]  # topic, load, version
+_Key = tuple[str, str, int]  # topic, ``load`` of ``at_all``, version
 _Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
 
 
@@ -142,7 +142,7 @@ class TopicSchemas:
     # ---- requests
 
     def _latest(self, name: str, ask: _Ask) -> tuple[int, Schema | None]:
-        """Returns the latest number of a topic and its schema; a deleted schema has a number, -1: none."""
+        """Returns number and schema of the latest version; (n, None): it was deleted; (-1, None): none."""
         answer = self._get(name, None, ask)
         if answer is None:
             return -1, None
@@ -158,8 +158,8 @@ class TopicSchemas:
         name, _, version = key
         with self._lock:
             asking = self._asking.setdefault(key, threading.Lock())
-        # Waiting threads find the version that another thread has requested. Each thread requests a missing
-        # version again, because it may have been registered since.
+        # One thread requests a version, and the others wait to use its schema. If it got none, each of them
+        # requests it again, because the version may have been registered since.
         with asking:
             schema = self._kept_at(key)
             if schema is None:

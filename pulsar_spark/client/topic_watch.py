@@ -51,7 +51,7 @@ class _Deleted:
             return found
 
     def forget(self, names: Iterable[str]) -> None:
-        if self._names:  # mostly empty, and this runs at each trigger
+        if self._names:  # mostly empty; saves the lock, because this is called at each trigger
             with self._changed:
                 for name in names:
                     self._names.pop(name, None)
@@ -63,7 +63,7 @@ class _Updates:
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted
-        # Number of changes, from 1 so that the first call lists all topics; the session's thread counts.
+        # Number of changes, counted by the session's thread. From 1, so that the first call lists all topics.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}

@@ -73,7 +73,7 @@ class PartitionRun:
         name: name of its producer.
         begin: id of the first entry that the task has stored in the micro-batch; None if there is none.
         stored: messages that earlier runs have stored.
-        claimed: upper bound of the stored messages, from the broker's last sequence id and the entries found.
+        claimed: maximum number of stored messages, by the broker's last sequence id and the entries found.
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent a message.
@@ -100,14 +100,14 @@ class TopicRun:
         rows: number of rows that this run has received.
         held: new rows of a strict task, which wait until it has found all stored rows.
         held_bytes: encoded bytes of the Arrow batches that had held rows.
-        others: first words of the digests of rows that other tasks have stored in earlier runs, sorted; None
-            if they were not read.
+        others: rows that other tasks have stored in earlier runs, as sorted first words of their digests;
+            None if the rows were not read.
         is_encrypted: whether the topic's producers encrypt.
         schema: schema of its producers.
         partitions: opened or searched partitions.
-        names: segments by their numbers, which do not change; empty for other topics.
-        epoch: epoch of the segments before this run received its first row.
-        since: newest epoch that an earlier micro-batch is known to have seen; -1 if none is known.
+        names: segments of a scalable topic; each keeps its index. Empty for other topics.
+        epoch: version of the topic's layout of segments before this run received its first row.
+        since: newest such version that an earlier micro-batch is known to have seen; -1 if none is known.
     """
 
     stored: StoredRows = field(default_factory=StoredRows)
@@ -134,7 +134,7 @@ class Replay(NamedTuple):
     Attributes:
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
-        is_again: whether some stored rows were sent after an even earlier run had stored rows.
+        is_again: whether the sender of some stored rows had itself found rows of an even earlier run.
         segments: searched segments of a scalable topic.
     """
 
@@ -192,10 +192,10 @@ class DedupTask:
             )
 
     def opens_all(self, topic: TopicName) -> bool:
-        """Whether producers of partitions without rows are opened, too, to find stored rows anywhere.
+        """Whether to open the producers of all partitions, to search also those without rows of this run.
 
-        Spark does not report a repeated stage. So the first rows of a task are searched only in their own
-        partitions, and later rows in all partitions.
+        A replay that Spark reports needs all. Otherwise the first rows of a task are searched only in their
+        own partitions, and later rows in all, because Spark does not report the repetition of a stage.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
@@ -216,7 +216,7 @@ class DedupTask:
         self.warn_unread(name, partition)
 
     def must_prove(self, topic: TopicName) -> bool:
-        """Whether deduplication of the topic partition is not proven yet."""
+        """Whether the broker must deduplicate the topic, and this is not proven yet."""
         return self.required and topic.base not in self._known
 
     def proven(self, topic: TopicName) -> None:
@@ -267,7 +267,7 @@ class DedupTask:
         self.warning = f"producers {self.name.rpartition('-')[0]}-*: {text}, and others may be duplicated"
 
     def duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
-        """Makes the error of a strict task from a reason and the rows that are not sent."""
+        """Makes a strict task's error; ``text``: reason; ``what``: sentence about the rows not sent."""
         return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
 
     def stored_version(self, topic: TopicName) -> int | None:
@@ -324,7 +324,7 @@ class DedupTask:
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def _check_others(self, topic: TopicName, run: TopicRun, words: Words) -> None:
-        """Raises DuplicatesError if another task has stored one of the rows, by words of their digests."""
+        """Raises DuplicatesError if another task has stored a row; ``words``: first words of the digests."""
         if run.others is None:
             found = [np.zeros(0, np.uint64)]
             for name in run.partitions:
@@ -342,7 +342,7 @@ class DedupTask:
             self.leave(topic)
 
     def leave(self, topic: TopicName) -> None:
-        """Reads the rest of a topic's stored rows, so no consumer stays open while the writer is closed.
+        """Reads the rest of a topic's stored rows, so that no consumer stays open after its writer.
 
         Raises:
             DuplicatesError: the task is strict, and stored messages cannot be compared.
@@ -359,7 +359,7 @@ class DedupTask:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """Returns the rows of this run that earlier runs have stored, by topic partition."""
+        """Returns totals of the rows that are not sent, because earlier runs stored them, by partition."""
         totals = {}
         for run in self.topics.values():
             found = run.stored.found()
@@ -400,7 +400,7 @@ class DedupTask:
         return last_sequence_id(self.client, topic, name, is_encrypted=encrypted, schema=run.schema) >= 0
 
     def run_of(self, topic: TopicName) -> TopicRun:
-        """Returns the run of a topic, by the name that rows use."""
+        """Returns the state of a topic in this run, which is made if missing; ``topic``: as rows name it."""
         return self.topics.setdefault(topic, TopicRun())
 
 

@@ -29,14 +29,14 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 from pulsar_spark.wire.columns.unbatched import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
-# If the last id of a producer's name is higher, another program has used the name, and no ids would be left.
+# Maximum last id under a producer's name. A higher id is another program's and leaves none for the task.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10  # maximum other names that are tried if no ids are left
 
-# Maximum bytes in flight while the stored entries of a topic's partitions are read; a task's n-th topic has
-# an n-th of it.
+# Maximum bytes in flight while stored entries are read, divided by the topic's partitions and by the number
+# of topics that the task has opened so far.
 _READ_BYTES = 16 << 20
-# Minimum of these bytes for one partition.
+# Minimum bytes in flight for one partition.
 _MIN_WINDOW = 256 << 10
 
 _log = logging.getLogger(__name__)
@@ -45,11 +45,10 @@ _log = logging.getLogger(__name__)
 class DedupProducer(Producer):
     """A producer on one topic partition in one run of a task.
 
-    It is opened in one attempt. If two copies of the task waited, each could hold half of the names for ever.
-    Call ``read_stored`` once all producers of the topic are open.
-
-    Each entry names its writer, and the first entry of the micro-batch. So the producer waits for the receipt
-    of the first entry before it sends a second one.
+    Opening makes one attempt, and does not wait until the producer's name is free: two running copies of a
+    task that wait could each hold half of the names for ever. Call ``read_stored`` once all producers of the
+    topic are open. Each entry names its writer, and the id of the task's first entry in the micro-batch. So
+    the producer waits for the receipt of the first entry before it sends a second one.
 
     ``partition`` is a partition of the topic, with its number from 0, or the topic itself. The name and the
     initial sequence id of the options are not used. ``on_receipt`` is not called for messages that are stored
@@ -129,7 +128,7 @@ class DedupProducer(Producer):
             return
         super().flush()
         if self.is_sealed:
-            return  # ``settle`` returns the entries that wait
+            return  # other segments get the entries that wait: ``settle`` returns them
         self._awaits_first = False
         partition = self._partition
         partition.begin = partition.begin or self._begin()
@@ -167,7 +166,7 @@ class DedupProducer(Producer):
             return
         self._partition.has_sent = True
         self._sign()
-        if self._awaits_first:  # the segment has ended
+        if self._awaits_first:  # only if the segment was sealed before the receipt
             self._held.append((send, items))
             return
         if self._partition.begin is not None and not self._dedup.must_prove(self.topic):
@@ -181,7 +180,7 @@ class DedupProducer(Producer):
     def _sign(self) -> None:
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
-        # Only the origin of a first entry, which has no begin, signs the entry's bytes.
+        # The first entry's origin signs the entry's bytes. The origins of all later entries are equal.
         field = b"" if origin.begin is None else encode_origin(origin, secret, topic)
         packer.origin = lambda payload, metadata: (
             field or encode_origin(origin, secret, topic, payload, metadata)
@@ -190,15 +189,15 @@ class DedupProducer(Producer):
     def _read_first(self) -> None:
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # otherwise earlier runs, if any, used an earlier name
+        if last_of_name >= 0:  # -1: a name without messages, so earlier runs used an earlier name, if any
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
         partition.has_older = self._may_be_own and not is_claimed
-        # A restarted broker takes a name's last id from the last entry under the name, which any program can
-        # write. Other tasks may have stored rows of the micro-batch, too.
+        # A replay is searched for also if the last id claims no rows: a restarted broker takes that id from
+        # the last entry under the name, which any program can write, and other tasks may have stored rows.
         if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
             count = max(last, found.newest) - self._ids.first(dedup.origin.batch) + 1
@@ -235,7 +234,7 @@ class DedupProducer(Producer):
         """Returns the id of the first entry that this producer has sent, which may be a first chunk."""
         if self.sent.first_id is not None:
             return self._writer.tally.first_entry
-        # The receipt has no id, because the broker had stored the message before the connection was lost.
+        # The receipt had no message id, because the entry was stored before a lost connection: search for it.
         found = self._find(is_claimed=True)
         found.close()
         return found.begin
@@ -247,9 +246,9 @@ class DedupProducer(Producer):
             last = self.reopen(self._partition.name, sent + 1)
         except TerminatedError:
             if self.is_sealed:
-                return  # the producers of the segment's children prove it
+                return  # the producers of the segments that replace it prove it
             raise
-        if last > sent:  # another program got the name for a moment
+        if last > sent:  # another program has written under the name before it was opened again
             raise foreign_writes(str(self.topic), self._partition.name)
         if last < sent:
             raise OptionError(

@@ -119,7 +119,7 @@ class Interceptors:
 
     def _report(self, topic: str, entry: Outgoing, place: MessageId | None, error: Exception | None) -> None:
         if entry.kind is EntryKind.CHUNK:
-            return  # the last chunk is reported for the whole message
+            return  # not reported, because the last chunk is reported for the whole message
         for one in self._all:
             try:
                 one.on_send_acknowledgement(topic, entry.sequence_id, entry.messages, place, error)

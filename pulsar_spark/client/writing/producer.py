@@ -43,7 +43,7 @@ from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.wire_values import from_wire_version
 
 _GROUP_SIZE = 1 << 20  # bytes of entries that are made at a time, then sent in one call
-_GROUP_ENTRIES = 500  # maximum number of these entries
+_GROUP_ENTRIES = 500  # maximum entries that are made at a time
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +65,10 @@ class Producer:
             encrypting, because the namespace may require encryption.
         on_receipt: function that receives each entry and its id on the session's thread; the id is None if
             the entry was stored before. It must not block.
-        may_repeat: whether messages may be stored twice after a lost connection. If not, entries that the
-            broker claims to have stored under a name from ``options`` are compared with the sent entries,
-            which needs the permission ``consume``; and messages of a transaction are an error unless proven
-            to be stored.
+        may_repeat: whether messages may be stored twice after a lost connection. If not, messages of a
+            transaction are an error after such a loss unless they are proven to be stored. And under a name
+            from ``options``, entries that the broker reports as stored are compared with the sent entries,
+            which needs the permission ``consume``.
         opening: deadline of one attempt to open; the owner tries again. None: the producer tries again by
             itself until the operation timeout.
         memory: memory budget that the task's producers share; None: the limit of the options, not shared.
@@ -138,7 +138,7 @@ class Producer:
             ),
             StoredIds(
                 str(topic),
-                # A broker does not give a name that it chose to another producer.
+                # Other programs may also use a name from the options, but never a name that a broker chose.
                 is_shared_name=not may_repeat and options.name is not None,
                 may_repeat=may_repeat,
             ),
@@ -424,7 +424,7 @@ class Producer:
             failed = None
         finally:
             self._changed.acquire()
-        # The timeout may have started again meanwhile, which allows another attempt.
+        # If the send timeout was restarted meanwhile, the caller tries again.
         due_now = self._writer.window.due_at
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
@@ -491,7 +491,7 @@ class Producer:
 
 
 def task_memory(options: ProducerOptions) -> MemoryBudget:
-    """Returns the memory budget of all producers of a task; safe for windows in several threads."""
+    """Returns a new memory budget for all producers of a task; thread-safe."""
     return MemoryBudget(options.memory_limit, threading.Lock())
 
 

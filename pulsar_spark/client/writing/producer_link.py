@@ -23,7 +23,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
 
-# Seconds in which the broker must answer that a registration is closed.
+# Maximum seconds to wait for the broker's answer to CLOSE_PRODUCER.
 CLOSE_TIMEOUT = 5.0
 
 _ACCESS_MODES = {
@@ -36,7 +36,7 @@ _ACCESS_MODES = {
 # Entries of fewer bytes are copied, because a copy is cheaper than a separate buffer.
 _SMALL = 4096
 
-# Bytes of entries that are sent without urgent frames between them.
+# Bytes of entries that are queued as one group: urgent frames are sent between groups, not within one.
 _GROUP_SIZE = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class LinkOwner(Protocol):
 
 
 class ProducerLink:
-    """One registration. Each attempt has its own link, so late frames of an older link are ignored."""
+    """One registration. Reopening a producer makes a new link, so late frames of the old one are ignored."""
 
     def __init__(self, session: Session, producer_id: int, owner: LinkOwner) -> None:
         self._session = session
@@ -156,16 +156,16 @@ class ProducerLink:
 
     @property
     def progress_at(self) -> float:
-        """Returns when the connection last accepted bytes of this link, in monotonic seconds; 0 for never.
+        """Returns when the socket last accepted bytes of this link, in monotonic seconds; 0: never.
 
-        While bytes of this link are queued, bytes that were queued before them count, too.
+        While entries of this link wait in the queue, any bytes that the socket accepts count.
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
     def begin_close(self) -> None:
         """Asks the broker to close the registration; ``close`` waits for the answer.
 
-        If the connection is alive, the broker may not know that the registration is lost.
+        This is done also if the registration counts as lost, because the broker may still have it.
         """
         self._session.detach(Role.PRODUCER, self._producer_id)
         with self._sending:
@@ -175,7 +175,7 @@ class ProducerLink:
                 self._closing = self._session.ask(
                     lambda request_id: commands.close_producer(request_id, self._producer_id),
                     CLOSE_TIMEOUT,
-                    is_urgent=not self._mark.is_waiting,  # no entry may follow the command
+                    is_urgent=not self._mark.is_waiting,  # waiting entries must be sent before the command
                 )
             except PulsarError as error:
                 self._closing = Future()

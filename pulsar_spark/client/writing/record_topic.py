@@ -48,10 +48,10 @@ _STEP_GROWTH = 16  # factor from one step to the next
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
 
-_PAUSE = 0.005  # seconds between two requests while waiting for a record or the end of a backlog
-_STEPPING = 2.0  # maximum seconds of waiting for the end of a backlog
+_PAUSE = 0.005  # seconds between two requests while waiting for a record, or for a backlog of 0
+_STEPPING = 2.0  # maximum seconds to wait for a backlog of 0
 _STORED_WITHIN = 3.0  # seconds within which a broker stores an acknowledgement
-_BETWEEN_ATTEMPTS = 0.1  # seconds between attempts to open the topic meanwhile
+_BETWEEN_ATTEMPTS = 0.1  # seconds between two attempts to open the topic for writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class StoredRecord:
 class _RecordProducer(Producer):
     """A producer that raises an error immediately if a backlog quota blocks it.
 
-    It does not wait, because the backlog consists of the owner's last records. A silent connection is closed
-    although entries are pending, because a duplicated record has no further effect.
+    It does not wait for a smaller backlog, because only the owner can acknowledge the records in it. A silent
+    connection is closed although entries are pending, because a duplicated record has no further effect.
     """
 
     awaits_receipts = False
@@ -154,9 +154,9 @@ class RecordTopic:
 
     @staticmethod
     def read_ends(client: Client, topic: TopicName) -> Iterator[list[StoredRecord]]:
-        """Yields ever longer ends of a topic of another owner; the last one is the whole topic.
+        """Yields the newest records of another owner's topic, then ever more, at last all of them.
 
-        A missing topic has no end. Records that an open transaction hides are left out.
+        Yields nothing for a missing topic. Records that an open transaction hides are left out.
         """
         try:
             with (
@@ -187,7 +187,7 @@ class RecordTopic:
         if self._producer is None:
             # Without a name, because other programs could use up the sequence ids of a known name.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # A record may be repeated, because open transactions hide records from a comparison.
+            # ``may_repeat``, because open transactions could hide stored records from the comparison.
             self._producer = _RecordProducer(
                 *(self._client, self.topic, options, 1),
                 encryptor=self._encryptor,
@@ -256,8 +256,7 @@ class RecordTopic:
         self.append(value)
         self.flush()
         deadline, begin, position = self._client.operation(), self.read_to, self._producer.sent.last_id
-        # If the position is the same as before, the broker had stored the record before the connection was
-        # lost.
+        # Without a new position, the record was stored before a lost connection, and must be searched for.
         appended = None if position is None or position == before else StoredRecord(position, value)
         try:
             records = self._read_visible(appended)
@@ -290,7 +289,7 @@ class RecordTopic:
             time.sleep(_PAUSE)
 
     def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
-        """See :meth:`read`. A record that was appended outside of transactions need not be read."""
+        """See :meth:`read`. ``appended``: last record; not read if no other message is new."""
         last, mark_delete = self._holder.last_message_id()
         start, end = max(mark_delete, self.read_to), last.whole_entry
         if appended is None or not appended.position == end == start.next_entry:
@@ -323,7 +322,7 @@ def _read_between(client: Client, topic: TopicName, start: MessageId, end: Messa
 def _first_partition(client: Client, topic: TopicName) -> Iterator[TopicName]:
     """Yields the topic, or its first partition if brokers create topics with partitions.
 
-    After an error the answer is dropped, because the topic may have been deleted.
+    After an error the client's kept answer is dropped, because the topic may have been deleted.
     """
     try:
         yield client.first_partition(topic)

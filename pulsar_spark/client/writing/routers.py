@@ -24,10 +24,10 @@ def new_router(
     *,
     has_equal_blocks: bool = False,
 ) -> R:
-    """Makes the router of one writer, see :class:`TopicWriter`.
+    """Makes the router of one writer. It sends blocks of rows without a key to one partition after another.
 
-    ``has_equal_blocks``: whether blocks must not depend on the size of batches. Two live copies of a task
-    exclude each other only in partitions that both write, so rows must go to the same partitions in each.
+    ``has_equal_blocks``: whether all blocks have _BLOCK rows, for any size of batches. Brokers admit one of
+    two running copies of a task only in partitions that both write, so both must choose the same partitions.
     """
     by_time = options.batching and place is None
     mode = options.routing_mode

@@ -91,7 +91,7 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
     try:
         version = retry(lambda: _get_or_create(client, partition, schema, deadline), deadline)
     except TopicNotFoundError:
-        # Only a producer creates topics.
+        # GET_OR_CREATE_SCHEMA does not create a topic. A producer does, and registers its schema.
         producer = Producer(client, partition, ProducerOptions(schema=schema), 1, is_encrypted=is_encrypted)
         producer.close()
         version = producer.schema_version

@@ -70,25 +70,24 @@ class TopicWriter(Closing):
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
     A :class:`Router` chooses the partition of each row. The rows of a partition stay in order; with KEY_BASED
-    batches only the rows of each key. A producer is opened with the first row of its partition (``_open`` has
-    the exceptions). A keeper thread sends a batch that has been open for the publish delay, and opens lost
-    producers again. Rows that are grouped by key wait for 4 MiB of rows or for ``flush``, without a time
-    limit.
+    batches only the rows of each key. A producer is opened with the first row of its partition, or earlier
+    (see ``_open``). A keeper thread sends each batch that has been open for the publish delay, and opens lost
+    producers again. KEY_BASED rows wait without a time limit, until there are 4 MiB or ``flush`` is called.
 
     Args:
         client: client of the cluster.
         topic: topic with or without partitions, or one partition; the broker creates a missing one by its
             policy.
         options: settings of each partition's producer.
-        place: numbers of the micro-batch and the task, from which a replay gets equal partitions: rows
-            without a key begin at ``TaskPlace.first_partition`` and go to the next partition by count alone.
-            None: rows begin at a random partition, because short-lived writers must not all begin at the
-            first, and also go to the next partition by time.
+        place: numbers of the micro-batch and the task, so that a replay sends rows without a key to the
+            same partitions: first to ``TaskPlace.first_partition``, and to the next one by count alone.
+            None: first to a random partition, because short-lived writers must not all use the first one,
+            and to the next one by count or time.
         look_again: seconds after which a send requests the partitions again. None: never.
         transaction: transaction of all rows, or None.
         dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
-        memory: memory budget that writers share, which must call ``fit`` then; None: the limit of the
-            options, not shared.
+        memory: memory budget that writers share; each writer must call ``fit`` when one is added. None:
+            the limit of the options, not shared.
         code: router, encryptor and interceptors of the user; with interceptors only one thread may call.
 
     Raises:
@@ -167,7 +166,7 @@ class TopicWriter(Closing):
         self._interceptors.acknowledge()
 
     def _check_ids(self, columns: MessageColumns) -> None:
-        """Refuses the rows' own sequence ids if a broker would drop rows by them in a replay."""
+        """Refuses rows with own sequence ids if a broker would drop repeated rows because of these ids."""
         is_named = self._transaction is not None and self._options.name is not None
         if columns.sequence_id is not None and (is_named or self._dedup is not None):
             how = "transactions and producerName" if is_named else "delivery=effectively-once"
@@ -187,7 +186,7 @@ class TopicWriter(Closing):
                 producer.send_open_batch()
             for producer in self._producers.values():
                 if isinstance(producer, DedupProducer):
-                    producer.release()  # of all producers, before ``flush`` waits for receipts
+                    producer.release()  # in all producers first, because each ``flush`` waits for receipts
             for producer in self._producers.values():
                 producer.flush()
         self._interceptors.acknowledge()
@@ -207,7 +206,7 @@ class TopicWriter(Closing):
 
     def begin_close(self) -> None:
         """Begins to close without waiting for receipts or brokers; call ``close`` afterwards."""
-        # Without the lock, because the keeper may hold it while it opens a producer again.
+        # Without the lock, because the keeper thread may hold it while it opens a producer again.
         self._closing = self._closing or Deadline(CLOSE_TIMEOUT)
         for producer in list(self._producers.values()):
             producer.begin_close()
@@ -215,12 +214,12 @@ class TopicWriter(Closing):
     def close(self) -> None:
         """Closes without waiting for receipts; call ``flush`` first.
 
-        Waits for brokers, and for the keeper's attempt to open a producer, until 5 s after ``begin_close``.
+        Waits for brokers' answers, and for a thread that opens a producer, until 5 s after ``begin_close``.
         """
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
         self.begin_close()
         assert self._closing is not None
-        if self._changed.acquire(timeout=self._closing.left):  # a call that opens a producer holds it
+        if self._changed.acquire(timeout=self._closing.left):  # another thread may long hold it
             self._changed.notify_all()
             self._changed.release()
         producers = list(self._producers.values())
@@ -232,7 +231,7 @@ class TopicWriter(Closing):
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
 
     @property
-    def _numbers(self) -> Sequence[int]:  # of the partitions that get rows, in the order of opening
+    def _numbers(self) -> Sequence[int]:  # numbers of the writable partitions, in order of opening
         return range(len(self._names))
 
     def _open_first(self) -> None:
@@ -240,11 +239,11 @@ class TopicWriter(Closing):
         self._open(self._numbers[:1] if has_shared_name and self._transaction is None else [])
 
     def _open(self, numbers: Sequence[int]) -> None:
-        """Opens the missing producers of partitions; of all partitions, if each must be claimed or searched.
+        """Opens the missing producers of partitions; of all, for exclusive access or ``dedup.opens_all``.
 
-        Writers with the same names exclude each other by the topic's first partition, which they open before
-        all others. While a deduplicating task waits for a name, it closes the producers that it has opened
-        here, because a running copy of the task may lose a name for a moment, and must get it back.
+        Writers with the same producer names open the topic's first partition before all others, so that only
+        one of them opens more. While a deduplicating task waits for a name, it closes the producers that it
+        has opened here: a running copy of the task may lose its connection, and must get its names back.
         """
         dedup, claims_all = self._dedup, self._options.access_mode is not AccessMode.SHARED
         if claims_all or (dedup is not None and dedup.opens_all(self._topic)):
@@ -266,13 +265,13 @@ class TopicWriter(Closing):
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        for some in (opened[:1], opened[1:]):  # the first producer may find that this is a replay
+        for some in (opened[:1], opened[1:]):  # if the first finds a replay, the others search, too
             raise_error_of(run_all([each.read_stored for each in some]))
         self._read_sealed()
-        self._open([])  # the remaining partitions, if a producer has found a replay
+        self._open([])  # all partitions, if ``opens_all`` has changed because a replay was found
 
     def _read_sealed(self) -> None:
-        """Begins to read stored rows where no producer can be opened."""
+        """Begins to read stored rows of sealed segments; see ``SegmentWriter``."""
 
     def _open_missing(self, numbers: Sequence[int], opening: Deadline | None = None) -> None:
         """Opens producers: the writer's first producer alone, then all others in parallel."""
@@ -325,7 +324,7 @@ class TopicWriter(Closing):
         try:
             names = self._client.partitions(self._topic)
         except PulsarError as error:
-            # If the topic can no longer be written, its producers raise the error.
+            # Only a warning, because the producers raise an error if the topic can no longer be written.
             _log.warning(
                 "%s: the number of partitions could not be checked; it is checked again later: %s",
                 self._topic,
@@ -384,7 +383,7 @@ class TopicWriter(Closing):
         return RoutedRows(columns, keys, partitions)
 
     def _still_routed(self, rows: RoutedRows) -> RoutedRows:
-        """Returns rows with partitions that are open, although the rows may have been held back."""
+        """Returns rows that may have been held back; their partition may be sealed, and must be replaced."""
         return rows
 
     def _hold(self, rows: RoutedRows) -> None:
@@ -430,7 +429,7 @@ class TopicWriter(Closing):
         """Sends rows that cannot all share batches: unbatched, with own ids, or with a delivery time."""
         columns, keys = rows.columns, rows.keys
         order, bounds = by_partition(rows.partitions, len(self._names))
-        # A segment's entry has messages of one bucket.
+        # Rows of a segment are not batched here, because no entry may have messages of two buckets.
         alone = np.full(len(columns), not self._options.batching or rows.hashes is not None)
         begins = np.zeros(len(columns), np.bool_)
         ids: Ints | None = None
