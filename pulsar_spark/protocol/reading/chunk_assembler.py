@@ -35,13 +35,13 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum remembered finished messages; their repeated chunks do not count as messages without a first chunk.
+# Maximum remembered finished messages, whose repeated chunks are ignored instead of reported as NO_BEGINNING.
 _MAX_FINISHED = 1000
 # Publish time and sequence id of a chunk.
 _Mark: TypeAlias = "tuple[int, int]"
 # Maximum combinations of candidates that are tried, and maximum candidates for one number.
 _MAX_CHOICES = 64
-# Maximum chunks compared for all last chunks of one message.
+# Maximum chunks of one message that are compared, for all its last chunks together.
 _MAX_EFFORT = 100_000
 
 
@@ -69,8 +69,8 @@ class Assembled(NamedTuple):
     Attributes:
         first: id of its first chunk.
         payload: whole payload as stored.
-        is_odd: whether its chunks differ in publish time or sequence id. No client writes such chunks, so a
-            chunk may be another producer's, and the right chunk may lie before all received chunks.
+        is_odd: whether its chunks differ in publish time or sequence id. No client writes such chunks, so one
+            may be another producer's, and the right one may lie before all received chunks.
     """
 
     first: MessageId
@@ -110,7 +110,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A received chunk; ``place``: its latest entry; ``marks``: publish times and ids of its entries."""
+    """A received chunk; ``place``: its last entry; ``marks``: its entries' publish times and sequence ids."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -133,7 +133,7 @@ class _Incomplete:
         pieces: candidates for each chunk number, from 0 on.
         size: bytes of all candidates.
         choices: number of chunk numbers with several candidates.
-        refused: marks of chunks that exceeded a limit, at most about _MAX_CHOICES.
+        refused: marks (see ``_Piece``) of chunks that were not kept, because of a limit.
         opened: publish time of chunk 0 in seconds.
         why: reason that a last chunk did not complete the message; None: none was received.
     """
@@ -151,7 +151,7 @@ class _Incomplete:
         self.why: Dropped | None = None
 
     def add(self, number: int, piece: _Piece) -> None:
-        """Adds a chunk of the next number, a candidate for a known number, or a known chunk again."""
+        """Adds the next chunk, another candidate for a known number, or a chunk that was sent again."""
         if number == len(self.pieces):
             self.pieces.append([])
         others = self.pieces[number]
@@ -178,10 +178,9 @@ class _Incomplete:
         return Assembled(first, memoryview(data), is_odd)
 
     def _chosen(self, last: _Piece) -> list[_Piece] | Dropped:
-        """Returns the message's chunks, one for each number; the reason if they are not identified.
+        """Returns one chunk for each number; or the reason that no choice, or more than one, is possible.
 
-        Other producers can write any number of last chunks, so a last chunk of a wrong size must cost almost
-        nothing.
+        Other producers can write many last chunks, so a last chunk of a wrong size must cost almost nothing.
         """
         rest = self.total - len(last.payload)
         if not self.choices and self.size != rest:
@@ -197,7 +196,7 @@ class _Incomplete:
         if not found:
             return Dropped.CONTRADICTION if self.refused else Dropped.SIZE
         pieces = [*found[0], last]
-        # A refused chunk surely belongs to another producer only if its marks differ from all chosen chunks.
+        # A refused chunk may be the right one, unless its marks differ from those of all chosen chunks.
         may_be_own = _are_odd(pieces) or last.marks & self.refused or len(self.refused) == _MAX_CHOICES
         return Dropped.CONTRADICTION if len(found) > 1 or (self.refused and may_be_own) else pieces
 
@@ -208,7 +207,7 @@ def _are_odd(pieces: list[_Piece]) -> bool:
 
 
 def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
-    """Returns the pieces with a mark of the last chunk; all pieces if there are none."""
+    """Returns the pieces that have a mark in common with the last chunk; all pieces if none has."""
     return [each for each in pieces if each.marks & last.marks] or pieces
 
 
@@ -238,7 +237,7 @@ class ChunkAssembler:
 
         Returns:
             The completed message. For a last chunk that completes none: the reason, with which the caller may
-            search for earlier chunks. None for any other chunk. NO_BEGINNING is not counted yet.
+            search for earlier chunks. None for any other chunk. The caller must ``count`` NO_BEGINNING.
         """
         key, number = message_key(metadata), metadata.chunk_id
         is_last = number == metadata.num_chunks_from_msg - 1
@@ -248,7 +247,7 @@ class ChunkAssembler:
         if message is None:
             # Reported for the last chunk only, because one search then finds all chunks of the message.
             return Dropped.NO_BEGINNING if is_last and key not in self._finished else None
-        if number < 0:  # a number that is too high is OUT_OF_ORDER, see ``_problem``
+        if number < 0:  # ignored; ``_problem`` handles numbers that are too high
             return None
         result: Assembled | Dropped | None = self._problem(message, number, len(payload), now)
         if result is None:

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 # Maximum entries searched by one task: a minute of 16,000 entries a second.
 _MAX_ENTRIES = 1_000_000
-# Entries at either end of the searched part, whose median publish times are compared.
+# Number of entries at each end of the searched part; the median publish times of both ends are compared.
 _NEIGHBOURS = 31
 # Maximum messages that are known as settled: complete, or given up, at a position.
 _MAX_SETTLED = 10_000
-# Maximum chunks examined for failed last chunks of one message, after which the message is settled. Reading
-# the chunks again counts as _READING chunks.
+# A message is given up after this many chunks were examined for last chunks that did not complete it. Reading
+# its chunks again counts as _READING chunks.
 _MAX_EFFORT = 1_000_000
 _READING = 200_000
 
@@ -87,7 +87,7 @@ class ChunkIndex:
         self._chunks = _Chunks()
         self._settled: OrderedDict[bytes, MessageId] = OrderedDict()
         self._efforts: dict[bytes, int] = {}
-        # Publish times of the newest, and of the oldest searched entries.
+        # Publish times of the newest and of the oldest searched entries, at most _NEIGHBOURS of each.
         self._near = self._far = np.zeros(0, np.int64)
         self._count = 0
 
@@ -137,7 +137,7 @@ class ChunkIndex:
         self.has_ended = older.has_ended or self._is_old
 
     def settle(self, key: bytes, place: MessageId) -> None:
-        """Forgets the chunks of a message up to a position, where it was complete or given up."""
+        """Ignores a message's chunks up to ``place``, where it was settled: completed or given up."""
         self._efforts.pop(key, None)
         self._settled.pop(key, None)
         self._settled[key] = place
@@ -158,7 +158,7 @@ class ChunkIndex:
             self.settle(key, place)
 
     def is_settled(self, key: bytes, place: MessageId) -> bool:
-        """Whether a last chunk belongs to a settled message that has not begun again."""
+        """Whether a message was settled before its last chunk at ``place``, with no chunk 0 since then."""
         return self._settled.get(key, place) < place and not self.has_beginning(key, place)
 
     def chunks_before(self, last: FoundChunk, chunks: int, total: int) -> list[MessageId] | None:
@@ -183,9 +183,9 @@ class ChunkIndex:
         return 0 in self._between(key, place)["number"]
 
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
-        """Returns a message's chunks between its settled position, if any, and ``place``, in order."""
+        """Returns a message's chunks before ``place``; if it was settled before, only chunks since then."""
         settled = self._settled.get(key, place)
-        # A settled position at or after ``place`` is from an earlier reading of the range.
+        # A settled position at or after ``place`` does not count: it is from an earlier reading of the range.
         after = settled if settled < place else MessageId.EARLIEST
         return self._chunks.between(key, after, place)
 
@@ -248,7 +248,7 @@ def _in_order(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _equal(rows: npt.NDArray[Any], field: str, value: np.integer[Any]) -> npt.NDArray[Any]:
-    """Returns the rows with a value of the field by which rows are sorted."""
+    """Returns the rows with a value in ``field``; the rows are sorted by it."""
     return rows[np.searchsorted(rows[field], value) : np.searchsorted(rows[field], value, "right")]
 
 

@@ -15,8 +15,8 @@ copies of all later entries. If a query had read the other cluster up to a posit
                                                 was read there, or later. They may be read again, because
                                                 it is not known which of them had arrived there
 
-This assumes that publish times of the last kind of entries decrease by at most ``margin``, and that the other
-cluster gets these entries within ``margin``. Copies of the other cluster may arrive at any time.
+This assumes that the publish times of the entries in the last row decrease by at most ``margin`` along the
+topic, and that the other cluster gets them within ``margin``. Copies of its entries may arrive at any time.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class CopyRange(NamedTuple):
     up_to: MessageId = MessageId.LATEST
 
     def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
-        """Returns the wanted messages of an entry: after one batch index, up to another; None: no message."""
+        """Returns batch indexes (after, last) of an entry's wanted messages; None: no message is wanted."""
         if source is None or source.cluster != self.cluster or publish_time > self.time_ms:
             return _ALL
         place, (first, last) = source.position, _ALL
@@ -142,7 +142,7 @@ class Copied(NamedTuple):
         first = position_of(self.next)
         if first is None:
             return not position.is_entry
-        # A partition that is new to the query begins at any ledger.
+        # If the query had read nothing there, the first entry of any ledger may be the first one.
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:
@@ -206,7 +206,7 @@ class _End(NamedTuple):
 
 
 class _Selected:
-    """The entries up to ``last`` that pass ``fits``; remembers probes, so that no part is read twice."""
+    """The entries up to ``last`` that ``fits`` selects; remembers probes, so that no part is read twice."""
 
     def __init__(self, read: Read, fits: Callable[[StoredEntry], bool], last: MessageId) -> None:
         self._read, self._fits = read, fits

@@ -11,7 +11,7 @@ from __future__ import annotations
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# Maximum received bytes that wait, in windows, because the first entries may have the maximum size.
+# Received bytes that may wait, in multiples of ``window_bytes``: first entries may have the maximum size.
 _WINDOWS_HELD = 6
 # Maximum balance: the broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
@@ -22,9 +22,9 @@ class Permits:
     """The balance of one consumer: messages that the broker may still send.
 
     The balance is refilled to about ``window_bytes``, but not beyond what the range needs; before sizes are
-    known, to ``first_entries``. Any producer can write many corrupt entries, and the consumer is
-    moved past each. Messages in flight at a move are sent again. So after a move the balance is at most
-    ``first_entries`` plus twice the messages received since the move.
+    known, to ``first_entries``. The consumer is moved past each corrupt entry, and the broker then sends
+    messages again that were in flight. Any producer can write many corrupt entries. So after a move the
+    balance is at most ``first_entries`` plus twice the messages received since the move.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
@@ -38,7 +38,7 @@ class Permits:
 
     @property
     def max_bytes(self) -> int:
-        """Bytes that may wait for the consumer; more if messages suddenly become far larger."""
+        """Maximum bytes of messages that wait to be read; more only if they suddenly become far larger."""
         return _WINDOWS_HELD * self._window_bytes
 
     @property
@@ -84,8 +84,8 @@ class Permits:
             window = min(window, self._first_entries + 2 * self._since_moved)
         if remaining_entries is None:
             return window
-        # The broker reads at most one entry for each permit, and at most _ENTRIES_A_READ at once. So that its
-        # last read does not pass the range's end, the balance leaves out the messages of that many entries,
-        # but has at least one permit for each remaining entry.
+        # The broker reads at most one entry for each permit, and at most _ENTRIES_A_READ at once. Its last
+        # read must not pass the range's end. So the balance covers the messages of all remaining entries
+        # except _ENTRIES_A_READ, and has at least one permit for each remaining entry.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

@@ -6,8 +6,8 @@ compacted messages). So each answer of the broker is judged:
 
     event                                               decision
     reader begins before a later ledger's first entry   continue there
-    the same, after ``Range.begins`` or an end that      probe
-    was a visible message
+    the same, but after ``Range.begins``, or after an   probe
+    end that was a visible message
     reader begins at another entry after the start      gap: the reader was moved
     consecutive entries are received                    continue; done at the end
     an entry after a gap is received                    see below; continue if the gap is empty
@@ -85,7 +85,7 @@ class Range(NamedTuple):
 
 
 class LostRange(NamedTuple):
-    """Lost messages in ``(start, end]``; end None: unknown. ``why``: reason, which ends a sentence."""
+    """Lost messages in ``(start, end]``; ``end`` is None if unknown. ``why``: last part of a sentence."""
 
     start: MessageId
     end: MessageId | None
@@ -107,7 +107,7 @@ class Gap(Enum):
 
 
 class ProbedGap(NamedTuple):
-    """The result of a probe, and the loss before the gap."""
+    """The result of a probe. ``lost``: messages that the broker has deleted, or None."""
 
     gap: Gap
     lost: LostRange | None = None
@@ -119,9 +119,7 @@ class RangeProgress:
     Args:
         start: last entry before the range.
         end: last entry of the range.
-        visible: whether the end was a visible message when the range was planned.
-        begins: position after which the broker had all entries when the range was planned; None: unknown.
-        followed: whether the partition had a visible message after the end when the range was planned.
+        visible, begins, followed: as in :class:`Range`.
         read_compacted: whether the compacted topic is read; then no missing entry counts as loss.
 
     Attributes:
@@ -159,9 +157,9 @@ class RangeProgress:
         return self.end.entries_since(self.position)
 
     def opened(self, mark_delete: MessageId) -> bool:
-        """Uses a new reader's mark-delete position, because brokers silently move a deleted start.
+        """Continues where a new reader begins, because brokers silently move it past deleted entries.
 
-        Returns whether messages before the mark seem to be lost, so that a second reader must probe.
+        Returns whether messages before ``mark_delete`` seem to be lost, so that the caller must probe.
         """
         if self._read_compacted or mark_delete.is_entry:
             return False
@@ -171,7 +169,7 @@ class RangeProgress:
         return False
 
     def _is_late(self, begins: MessageId) -> bool:
-        """Whether a reader that can only begin after ``begins`` misses messages."""
+        """Whether messages are lost if a reader can only begin after ``begins``."""
         is_after_end = self._visible and begins >= self.end.whole_entry
         return is_after_end or begins > max(self.position, self._begins)
 
@@ -197,7 +195,7 @@ class RangeProgress:
         return 1 + int(np.argmin(follows))
 
     def judge_gap(self, mark_delete: MessageId, found: MessageId) -> Gap:
-        """Judges the gap before ``found`` by the reader's mark-delete position, requested after ``found``."""
+        """Judges the gap before ``found`` by the mark-delete position after the reader received ``found``."""
         if mark_delete <= self.position:
             return Gap.EMPTY
         return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
@@ -207,11 +205,11 @@ class RangeProgress:
 
         Args:
             last: last visible message of the partition.
-            mark_delete: the reader's position after it acknowledged ``position``. Brokers acknowledge
-                invisible entries themselves, so it shows the broker's progress.
+            mark_delete: the reader's mark-delete position after it acknowledged ``position``. Brokers
+                acknowledge invisible entries themselves, so it shows up to where the broker has read.
         """
         if self._read_compacted and not last.is_entry:
-            return Gap.UNKNOWN  # the broker keeps no entry, or has not opened the topic yet
+            return Gap.UNKNOWN  # probe: the topic is empty, or the broker has not opened it yet
         if last.whole_entry <= self.position:
             return Gap.UNKNOWN if self._followed else Gap.EMPTY
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry
@@ -221,14 +219,14 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader after the position.
 
         Args:
-            begins: position after which the second reader began; if in a later ledger, after which it
-                began once it had sought the position, inclusive.
+            begins: position after which the second reader began; if that was in a later ledger, position
+                after which it began when it sought ``position``, inclusive.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """
         position, lost = self.position, None
         if not self._read_compacted and begins > position and begins.is_entry:
-            return ProbedGap(Gap.SKIPPED)  # the second reader was moved, too
+            return ProbedGap(Gap.SKIPPED)  # the broker moved the second reader, too: read again
         if not self._read_compacted and begins.ledger > position.ledger:
             is_lost = self._has_read or self._is_late(begins)
             self.position = min(begins, self.end)
@@ -244,7 +242,7 @@ class RangeProgress:
         return ProbedGap(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
 
     def repeat(self, found: MessageId | None) -> LostRange | None:
-        """Records that the range is read again from the position; returns the loss after too many attempts.
+        """Counts an attempt to read again from the position; after too many, returns the lost part.
 
         ``found``: entry received after the gap; None: no entry.
         """
@@ -258,7 +256,7 @@ class RangeProgress:
         return lost
 
     def passed(self, found: MessageId | None) -> LostRange | None:
-        """Records that no more entries of the range follow; ``found``: received entry after the range."""
+        """Ends the range, and returns its lost rest, if any; ``found``: received entry after the range."""
         lost = None
         is_left = self._visible and self.position < self.end.whole_entry
         if is_left and (found is None or found.ledger != self.end.ledger):

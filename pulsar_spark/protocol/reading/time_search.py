@@ -1,7 +1,4 @@
-"""Finds the entry at which a property of a topic partition, such as the publish time, changes, by few probes.
-
-Pure.
-"""
+"""Searches a topic partition with few probes, for example for a publish time. Pure."""
 
 from __future__ import annotations
 
@@ -67,13 +64,13 @@ def first_at(
 def boundary(
     probe: Callable[[MessageId], E], is_late: Callable[[E], bool], first: MessageId, last: MessageId
 ) -> tuple[E | None, E | None]:
-    """Returns an entry that is not late, and its late successor; None for a missing one of the two.
+    """Returns the last early entry and the first late entry, by a binary search; None for a missing entry.
 
-    If entries that are not late follow late entries, the result may be any such pair.
+    If early entries follow late ones, the result may be any early entry with a late successor.
 
     Args:
         probe: see :func:`first_at`.
-        is_late: whether an entry is late.
+        is_late: function that tells late entries from early ones.
         first: start of the search, inclusive.
         last: end of the search, not before ``first``; the probe finds an entry there.
     """
@@ -96,7 +93,7 @@ def boundary(
 
 
 def _within(probe: Callable[[MessageId], E], is_late: Callable[[E], bool], early: E, late: E) -> tuple[E, E]:
-    """Returns the last early entry of the ledger of ``early``, and its successor, maybe in a later ledger."""
+    """Returns the last early entry in the ledger of ``early``, and the late entry after it, in any ledger."""
     ledger = early.id.ledger
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1
