@@ -31,8 +31,8 @@
         │   └── TerminatedError         PULSAR_TERMINATED
         └── TransactionError            PULSAR_TRANSACTION
 
-Retry loops depend on the flag only; each try begins with a lookup. Callers pass no secrets, so no message
-has one.
+Retry loops repeat calls that failed with a retriable error, and begin each attempt with a lookup. Callers put
+no secrets into errors.
 """
 
 from __future__ import annotations
@@ -463,7 +463,7 @@ _REFUSED_MESSAGES = {
 }
 
 
-# The reason for a refused schema has the strategy and both schemas on many lines, and is repeated.
+# The broker's reason for a refused schema has many lines, and is repeated after " caused by ".
 _INCOMPATIBLE_SCHEMA = 18
 _SAID_AGAIN = " caused by "
 _JAVA_CLASS = re.compile(r"\b(?:\w+\.)+\w*Exception: ")
@@ -489,7 +489,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
         advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
         return NotReadyError(what, topic=topic, advice=advice)
-    # A retry helps if there is no reason, for example for a segment that will be deleted soon.
+    # Without a reason a retry helps, for example while the broker deletes a segment.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:

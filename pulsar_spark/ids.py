@@ -71,7 +71,7 @@ class MessageId:
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """Returns this entry, or the previous entry for a message of a batch; may be acknowledged."""
+        """Returns this entry; for a message of a batch the entry before, so that it may be acknowledged."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
@@ -233,7 +233,7 @@ class TopicName(NamedTuple):
 
     @property
     def scalable(self) -> TopicName:
-        """Returns the scalable topic of a segment, or the scalable topic that this topic may become."""
+        """Returns the name ``topic://...`` of a segment's topic, or of this topic after a migration."""
         return self.base._replace(domain=_SCALABLE)
 
     def segment(self, first_hash: int, last_hash: int, number: int) -> TopicName:

@@ -38,7 +38,7 @@ def check(versions: dict[str, str | None]) -> None:
         LibraryError: a library is missing, or its version is too old.
     """
     for name, version in versions.items():
-        if version is None:  # for example, spark-core's jar has a folder google/protobuf
+        if version is None:  # only a folder was found, such as google/protobuf in spark-core's jar
             raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {name} is not installed")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:

@@ -67,12 +67,12 @@ class Role(Enum):
 
 # Commands that a broker sends without a request -> receiver, field with the content, field of receiver's id.
 _UNREQUESTED: dict[int, tuple[Role, str, str]] = {
-    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # complete frames are Messages
+    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # most are read by column, as Messages
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
     _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
     _Type.REACHED_END_OF_TOPIC: (Role.CONSUMER, "reachedEndOfTopic", "consumer_id"),
     _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # ignored for producers
-    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # complete frames are Receipts
+    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # most are Receipts
     _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
@@ -97,12 +97,12 @@ _TEXT_FIELDS = {
 MAX_MESSAGE_SIZE = 128 * 1024 * 1024
 # Minimum seconds between two logins. Brokers ask for a login when the last login has expired.
 CHALLENGE_PAUSE = 1.0
-# A peer with unanswered requests gets a PING after this part of the patience, and is silent after as much
-# time again. Below a half, so that silence is detected before a request with the whole timeout ends.
+# While a request has no answer, a PING is sent after this part of ``patience`` without received bytes; after
+# as much time again the peer is silent. Below 0.5, so that silence is detected before requests time out.
 _PING_AFTER = 0.45
 _PING = -1  # request id of a PING
 _BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
-_KEPT_LOGINS = 4  # last logins, which are removed from a broker's texts
+_KEPT_LOGINS = 4  # number of last logins that are removed from texts, because a broker may repeat them
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +393,7 @@ class Connection:
         return None  # other unrequested commands are ignored
 
     def _note_pong(self) -> None:
-        """Ends the PING of ``ping`` if as many PONGs as PINGs were received, because a PONG has no id."""
+        """Ends the request of ``ping`` after as many PONGs as sent PINGs, because a PONG has no id."""
         self._pongs_due = max(0, self._pongs_due - 1)
         if not self._pongs_due:
             self._requests.pop(_PING, None)
@@ -431,7 +431,7 @@ class Connection:
         if command.type == _Type.ERROR and not self.connected:
             raise from_server(command.error.error, command.error.message)
         if command.type == _Type.PRODUCER_SUCCESS and not command.producer_success.producer_ready:
-            return None  # another answer follows when the producer gets access
+            return None  # not the final answer, which follows when the producer gets exclusive access
         self._lists.discard(request_id)
         self._reader.expects_list = bool(self._lists)
         if self._requests.pop(request_id, None) is None:

@@ -123,7 +123,7 @@ class Lookup:
             broker = parse_service_url(url)[0]
         except OptionError:
             broker = None
-        # A proxy may reach its brokers without TLS, but this client's own connection keeps TLS.
+        # Behind a proxy the broker need not use TLS, because this client connects to the proxy, with TLS.
         if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
             kind = "no usable TLS address" if tls else "no usable address"
             raise ProtocolError(f"the broker's response to a lookup has {kind}", topic=self.topic)

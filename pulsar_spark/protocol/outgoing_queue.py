@@ -13,7 +13,7 @@ from pulsar_spark.arrow.arrays import Buffer
 
 
 class SendMark:
-    """Counts one sender's groups, queued and taken to be sent; ``taken_at``: time of the last take, or 0."""
+    """Counts one sender's groups: all ``queued``, and the ones ``taken`` to be sent, last at ``taken_at``."""
 
     __slots__ = ("queued", "taken", "taken_at")
 

@@ -6,14 +6,14 @@ producer or consumer and closes it at once would get a thousand requests a secon
     =========================================  ======================================================
     since the last opening                      pause before the next one
     =========================================  ======================================================
-    a message or a receipt was received        none for 20 in a row; after that, up to 4 a second
-    it lasted for 10 s                         none
+    a message or a receipt was received        none for 20 openings; then at most 4 openings a second
+    nothing, but it was open for 10 s          the same
     neither                                    0.05 s, doubled each time, at most 2 s; a random
                                                part of this, at least half
     =========================================  ======================================================
 
-Failed openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.retry`` repeats them. A loss
-means that an open producer or consumer must be opened again, although its owner did not request this.
+A producer or consumer is lost if it was open, and must be opened again without a request of its owner. Failed
+openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.retry`` repeats them.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Pauses(Generic[K]):
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
 _LASTING = 10.0
-_IN_A_ROW = 20  # openings without a pause
-_PER_SECOND = 4.0  # further openings per second
+_IN_A_ROW = 20  # openings in a row without a pause
+_PER_SECOND = 4.0  # openings per second after _IN_A_ROW
 
 
 class Reopening:

@@ -26,7 +26,7 @@ class Segment(NamedTuple):
     """One segment.
 
     Attributes:
-        topic: name for readers; a partition of a migrated topic keeps its own name.
+        topic: name to read and write it by; a partition of a migrated topic keeps its own name.
         is_sealed: whether the segment gets no more messages.
         first_hash: first hash of its keys.
         last_hash: last hash of its keys, inclusive.
@@ -56,8 +56,8 @@ class TopicLayout(NamedTuple):
     """All segments of a topic at one time.
 
     Attributes:
-        epoch: number that grows with each change.
-        segments: segments by their names for readers, the oldest first.
+        epoch: version number of the layout, which grows with each change.
+        segments: segments by their names, the oldest first.
         is_scalable: whether the topic is scalable; a classic topic has one segment for each partition.
     """
 
@@ -115,7 +115,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
 
 
 def _sealed_at(segment: pb.SegmentInfoProto, epoch: int) -> int | None:
-    """Returns the epoch in which a segment was sealed; at the latest the layout's, None for an active one."""
+    """Returns the epoch in which a segment was sealed, or the layout's if that is unknown; None: active."""
     if segment.state != pb.SEALED:
         return None
     return segment.sealed_at_epoch if segment.HasField("sealed_at_epoch") else epoch
@@ -133,7 +133,7 @@ def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicN
 
 
 def _name(segment: pb.SegmentInfoProto, topic: TopicName) -> TopicName:
-    """Returns a segment's name for readers; raises ProtocolError if the topic cannot have the segment."""
+    """Returns a segment's name; raises ProtocolError if the topic cannot have the segment."""
     number, first, last = segment.segment_id, segment.hash_start, segment.hash_end
     if number > _MAX_NUMBER or not first <= last <= _MAX_HASH:
         what = f"the broker reports a segment {number} of the hashes {first:04x} to {last:04x}"

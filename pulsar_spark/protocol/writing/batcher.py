@@ -80,7 +80,7 @@ class Batcher:
         self._hashes: list[int] = []
 
     def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
-        """Lowers the limits to those of broker and pending window; returns an open batch above them."""
+        """Lowers the limits to the broker's and the window's; closes and returns an open batch above them."""
         self._max_bytes = max(1, min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes)
         self._max_messages = min(self._max_messages, max_messages)
         return self.take() if self._size > self._max_bytes else []
@@ -135,7 +135,8 @@ class Batcher:
     ) -> list[Batch]:
         """Closes the open batch, and makes batches of messages of one group each.
 
-        ``starts``: index of each group's first message, ascending from 0, int64[g]. Others as for ``add``.
+        ``starts``: index of each group's first message, ascending from 0, int64[g]. For the other arguments
+        see ``add``.
         """
         closed = self.take()
         bounds = np.append(starts, len(offsets) - 1)
@@ -347,7 +348,7 @@ class GroupedOrder(NamedTuple):
 
 
 def order_by_group(partitions: Partitions, numbers: Ints, count: int) -> GroupedOrder:
-    """Sorts at least one message by partition and group; ``numbers``: groups from 0, int64[n]."""
+    """Sorts n > 0 messages by partition and group; ``numbers``: group of each message, from 0, int64[n]."""
     groups = partitions.astype(np.int64) * (numbers.max() + 1) + numbers
     order = stable_order(groups)
     bounds = np.searchsorted(partitions[order], np.arange(count + 1))

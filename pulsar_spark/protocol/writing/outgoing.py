@@ -47,10 +47,10 @@ class Outgoing:
         kind: kind of content.
         transaction: its transaction, as in its metadata; None for none.
         message: the message of a chunk, or None.
-        rows: rows to send to another segment if this one ends before they are stored; for chunks, in the last
-            entry. None: the topic has no segments.
+        rows: the entry's rows, to send them to another segment if this one is sealed before they are stored.
+            Of all chunks of a message, only the last one has them. None: the topic has no segments.
         size: bytes of the payload section.
-        held: bytes in memory.
+        held: bytes in memory, with ``rows``.
     """
 
     sequence_id: int

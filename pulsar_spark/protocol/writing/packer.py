@@ -33,7 +33,7 @@ from pulsar_spark.wire.frames import encode_section_head
 # Bytes reserved within the broker's largest message for an entry's metadata, and for bookies' fields.
 METADATA_ROOM = 1024
 
-# Bytes of METADATA_ROOM for the keys of a batch's first message.
+# Part of METADATA_ROOM for the keys of a batch's first message, which are copied into the metadata.
 _KEY_ROOM = METADATA_ROOM // 2
 
 
@@ -51,9 +51,8 @@ class Encryption(Protocol):
 class Packer:
     """Packs messages with ids from ``next_sequence_id`` on.
 
-    As in the Java client, a batch's metadata has the key of its first message. If the batch may have other
-    keys, too, the metadata has no key if there is no room, or if the payload is encrypted, because the key
-    would be readable.
+    As in the Java client, a batch's metadata has the key of its first message. Without ``key_based`` the key
+    is left out if there is no room for it, or if the payload is encrypted, because metadata is readable.
 
     Args:
         topic: name of the topic, for errors.
@@ -118,7 +117,7 @@ class Packer:
         return self.version_field != before
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuses messages too large for a batch alone, before any message beside them is sent.
+        """Refuses messages that are too large even for a batch of one, before any of the messages is sent.
 
         The i-th encoded message is at ``body[offsets[i]:offsets[i + 1]]``.
 
@@ -174,7 +173,7 @@ class Packer:
         if entry.size > self.max_message_size:
             raise self._too_large(entry.size)
         if self._keeps_rows:
-            # One part, because a part keeps the buffer of all rows beside it in memory.
+            # Keeps the joined bytes, not the slices, because a slice keeps the buffer of all rows in memory.
             entry.keep(batch._replace(parts=(body,)), 0 if payload is body else batch.size)
         return entry
 
@@ -271,14 +270,14 @@ class Packer:
         return self.shared_size(self.max_message_size)
 
     def shared_size(self, max_size: int) -> int:
-        """Returns ``max_shared_size`` for entries of ``max_size`` bytes; half if metadata has a key."""
+        """Returns ``max_shared_size`` for entries of ``max_size`` bytes; half of it for key-based batches."""
         size = max_size - self.room
         return size // 2 if self._key_based else size
 
     @property
     def _max_single_size(self) -> int:
         """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
-        # After check_singles, the producer's name, ids and an origin are added to a message.
+        # More than ``check_singles`` allows, because name, ids and an origin are added to the metadata later.
         return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
 
     @property
@@ -296,7 +295,7 @@ class Packer:
         return ids
 
     def _keyed_by(self, body: Buffer) -> pb.SingleMessageMetadata | None:
-        """Returns the message whose keys a batch's entry has; None for no keys."""
+        """Returns the batch's first message, whose keys the metadata gets; None: it gets no keys."""
         if self._encryption is not None and not self._key_based:
             return None
         return first_message(body)
