@@ -387,7 +387,7 @@ _SERVER_ERRORS = {
     ),
     5: _ServerError("ConsumerBusy", BusyError),
     6: _ServerError("ServiceNotReady", NotReadyError),
-    7: _ServerError("ProducerBlockedQuotaExceededError", QuotaError),  # policy producer_request_hold
+    7: _ServerError("ProducerBlockedQuotaExceededError", QuotaError),  # quota policy producer_request_hold
     8: _ServerError("ProducerBlockedQuotaExceededException", SendError, QuotaError.usual_advice),
     9: _ServerError(
         "ChecksumError", SendError, "The message was damaged on the way to the broker. Check the network"

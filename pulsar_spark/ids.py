@@ -117,7 +117,7 @@ _COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9
 # Brokers refuse longer regular expressions (subscriptionPatternMaxLength).
 _MAX_BROKER_REGEX = 50
 _OR_PARTITION = "(-p.*)?"
-# Literal first part of a regular expression, with which all matching names begin; an escaped dot is a dot.
+# Finds the literal beginning of a regular expression, which all matching names share, with escaped dots.
 _LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")

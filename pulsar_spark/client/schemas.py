@@ -45,8 +45,8 @@ class TopicSchemas:
     are not used for another.
 
     Args:
-        ask: function that sends a request to any broker, once.
-        ask_owner: function that sends a request to the broker that serves a topic, once.
+        ask: function that sends a request to any broker, without retries.
+        ask_owner: function that sends a request to the broker that serves a topic, without retries.
         operation: function that makes the deadline of a request with its retries.
         max_bytes: maximum bytes of the kept schemas.
     """

@@ -68,7 +68,7 @@ class Reopening:
 
     def __init__(self) -> None:
         self._fruitless = 0
-        self._recent = 0.0  # leaky bucket of openings, at the last opening; drains by _PER_SECOND
+        self._recent = 0.0  # openings in a leaky bucket, after the last one; _PER_SECOND leak out
         self._opened_at = 0.0
         self._has_opened = False
 

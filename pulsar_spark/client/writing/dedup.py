@@ -324,7 +324,7 @@ class DedupTask:
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def _check_others(self, topic: TopicName, run: TopicRun, words: Words) -> None:
-        """Raises DuplicatesError if another task has stored a row; ``words``: first words of the digests."""
+        """Raises DuplicatesError if another task stored one of the rows; ``words``: from their digests."""
         if run.others is None:
             found = [np.zeros(0, np.uint64)]
             for name in run.partitions:
@@ -400,7 +400,7 @@ class DedupTask:
         return last_sequence_id(self.client, topic, name, is_encrypted=encrypted, schema=run.schema) >= 0
 
     def run_of(self, topic: TopicName) -> TopicRun:
-        """Returns the state of a topic in this run, which is made if missing; ``topic``: as rows name it."""
+        """Returns the ``TopicRun`` of a topic, made at the first call; ``topic``: its name in the rows."""
         return self.topics.setdefault(topic, TopicRun())
 
 

@@ -43,7 +43,7 @@ _START = MessageId(-1, -1)
 _PROPERTY = b"record"
 
 _END_ENTRIES = 512  # entries of the first step back from a topic's end
-_STEP_GROWTH = 16  # factor from one step to the next
+_STEP_GROWTH = 16  # each further step back has this many times as many entries
 
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
@@ -281,8 +281,7 @@ class RecordTopic:
     def release_all(self) -> None:
         """Lets the broker remove all read records; without newer records the backlog is then 0."""
         self.release(self.read_to)
-        # Brokers do not deliver transaction markers, but count them in the backlog until they have read past
-        # them.
+        # One permit makes the broker read past transaction markers, which count in the backlog until then.
         self._holder.ask_for(1)
         until = self._client.operation().at_most(_STEPPING)
         while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:

@@ -22,7 +22,7 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 # Maximum bytes in flight while a sealed segment is read.
 _WINDOW_BYTES = 1 << 20
 
-# Used for the unknown last id. No id is so high, so no entry counts as the last one.
+# Stands for the unknown last id. It is higher than all ids, so no entry counts as the last one.
 _NO_LAST_ID = 1 << 63
 
 # Epochs (versions of a topic's layout) that this process has seen, by the query's secret and topic.
@@ -78,7 +78,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
 
 
 def _since(run: TopicRun, layout: TopicLayout) -> int:
-    """Returns the newest epoch at or after which an earlier micro-batch is known to be written, or -1."""
+    """Returns the newest known epoch at or before a write of an earlier micro-batch; -1: none."""
     older = (layout.segments.get(name) for name, each in run.partitions.items() if each.has_older)
     return max([run.since, *(each.created_at for each in older if each is not None)])
 

@@ -256,7 +256,7 @@ class SegmentWriter(TopicWriter):
         return RoutedRows(columns, keys, numbers, bucket_hashes(hashes, columns.ordering_key))
 
     def _placed(self, keys: pa.BinaryArray) -> tuple[Partitions, Words]:
-        """Returns the segments of rows, whose producers are open, and the raw hashes of their keys."""
+        """Returns each row's segment, whose producer is then open, and the raw hash of its key."""
         hashes = raw_hashes(keys)
 
         def place() -> Partitions:

@@ -383,7 +383,7 @@ class TopicWriter(Closing):
         return RoutedRows(columns, keys, partitions)
 
     def _still_routed(self, rows: RoutedRows) -> RoutedRows:
-        """Returns rows that may have been held back; their partition may be sealed, and must be replaced."""
+        """Returns the rows, routed again if a segment was sealed while they were held back."""
         return rows
 
     def _hold(self, rows: RoutedRows) -> None:

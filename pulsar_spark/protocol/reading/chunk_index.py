@@ -47,7 +47,7 @@ _MAX_SETTLED = 10_000
 _MAX_EFFORT = 1_000_000
 _READING = 200_000
 
-# A chunk in little memory, because there may be a million. Aligned, because numpy copies unaligned columns.
+# One chunk: small, because there may be a million; aligned, because numpy copies unaligned columns.
 _ROW = np.dtype(
     [("key", np.uint64), ("ledger", np.int64), ("entry", np.int64), ("number", np.int32), ("size", np.int64)],
     align=True,

@@ -142,7 +142,7 @@ class Copied(NamedTuple):
         first = position_of(self.next)
         if first is None:
             return not position.is_entry
-        # If the query had read nothing there, the first entry of any ledger may be the first one.
+        # If the query had read nothing there, the first copy must be the first entry of some ledger.
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:

@@ -3,7 +3,7 @@
 The search reads backwards from the end of the topic partition. Each entry of a query has an origin: a signed
 field with its micro-batch, write, task and run, and as ``begin`` the id of the task's first entry in the
 micro-batch. The first entry has no ``begin``, and is acknowledged before the task sends another entry. So any
-later entry shows where the micro-batch began. An entry that names no id is surely the first if it is alone:
+later entry shows where the micro-batch began. An entry without ``begin`` proves less:
 
     ============================================  ==========================================================
     origin of this task and micro-batch           the micro-batch began
@@ -126,7 +126,7 @@ class Unseen(NamedTuple):
 
     Attributes:
         after: position before the skipped entries.
-        task: number of the sending task.
+        task: number of the task whose entries may be among them.
     """
 
     after: MessageId
@@ -284,9 +284,9 @@ class RunSearch:
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether the entry with the last id was not found, but must be stored or be about to be stored.
+        """Whether the entry with the last id was not found, although it must be stored, or is being stored.
 
-        The query may have used that id, and brokers delete old entries first, but an older one was found.
+        So if the query may have used that id, and an older entry was found: brokers delete old entries first.
         """
         has_others = self._has_older or self.begin is not None
         is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own

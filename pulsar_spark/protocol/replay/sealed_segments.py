@@ -42,7 +42,7 @@ class SeenEpochs:
 def to_search(segments: Collection[Segment], since: int) -> list[Segment]:
     """Returns the sealed segments that may have rows of a micro-batch, the last sealed first.
 
-    ``since``: the query wrote an earlier micro-batch at or after this epoch; -1: unknown.
+    ``since``: an epoch at or before a write of an earlier micro-batch; -1: unknown.
     """
     sealed = [each for each in segments if _sealed_at(each) > since and each.is_sealed]
     return sorted(sealed, key=_sealed_at, reverse=True)

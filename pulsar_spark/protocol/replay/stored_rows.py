@@ -69,7 +69,7 @@ class StoredRows:
     def take(self, rows: Rows, bounds: Sequence[int]) -> Flags:
         """Returns whether each of the next rows of this run is stored, bool[n].
 
-        A stored row equals one row at most. Partition i has the rows from ``bounds[i]`` up to
+        A stored row is found at most once. Partition i has the rows from ``bounds[i]`` up to
         ``bounds[i + 1]``.
         """
         found: Flags = np.zeros(len(rows.extras), np.bool_)
@@ -100,7 +100,7 @@ class StoredRows:
         for partition in list(self._sequences):
             for block in self._sequences[partition].rest():
                 self._rest.add(partition, block)
-            del self._sequences[partition]  # last, so that ``close`` ends it if reading fails
+            del self._sequences[partition]  # only now, so that ``close`` ends it if reading fails
 
     def close(self) -> None:
         """Stops reading."""
@@ -223,7 +223,7 @@ class _Digests:
 
 
 def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
-    """Encodes schema version and delivery time, which a row's bytes do not have; b"" for rows without both.
+    """Encodes schema version and delivery time, which a row's bytes do not have; b"" for rows with neither.
 
     Args:
         versions: number of the schema version of each row, int64[n]; -1 for none.
@@ -231,8 +231,8 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # Extras begin with 0xff, because no encoded row begins so. A row without both gets b"" also if other rows
-    # have them, because its digest must not depend on the rows beside it.
+    # Extras begin with 0xff, because no encoded row begins so. A row with neither gets b"" also beside rows
+    # with extras, because its digest must not depend on the rows beside it.
     return [
         b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
         for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 
-# Sequence ids of a micro-batch; the first used id is in the first half.
+# Number of sequence ids that a micro-batch has; the first used id is in their first half.
 IDS_PER_BATCH = 1 << 32
 
 # This many ids, from a micro-batch's first used id on, count as the query's own.

@@ -369,7 +369,7 @@ def order_by_key(rows: KeyedRows, count: int) -> GroupedOrder:
 def in_order(messages: pa.LargeBinaryArray, order: Ints) -> EncodedMessages:
     """Copies messages in another order."""
     taken = messages.take(pa.array(order))
-    # Arrow declares its bytes as signed.
+    # Cast, because Arrow declares its bytes as signed.
     return EncodedMessages(memoryview(taken.buffers()[2]).cast("B"), _offsets(taken))
 
 

@@ -30,7 +30,7 @@ class EntryKind(Enum):
         return self in (EntryKind.CHUNK, EntryKind.LAST_CHUNK)
 
 
-# Globals, because attributes of an enum take longer.
+# Globals, because reading an attribute of an enum takes longer.
 _CHUNK, _LAST_CHUNK = EntryKind.CHUNK, EntryKind.LAST_CHUNK
 
 

@@ -186,7 +186,7 @@ class Packer:
             ids = self._ids(given, 1)
             head = single_metadata_head(self.producer_name, ids[0], publish_time)
             tail = b""
-            # The C++ client drops an empty value that is compressed.
+            # An empty value is not compressed, because the C++ client would drop it.
             if compressed and len(payload):
                 compression, payload = self._packed(payload)
                 tail = single_metadata_tail(compression, len(message.payload))
