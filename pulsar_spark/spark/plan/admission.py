@@ -3,14 +3,16 @@
 The caller passes ``now`` and a source of the broker's answers. A partition with late answers is left out of a
 plan, and a later plan uses the answers.
 
-Partitions share a limit in proportion to the entries that wait in each. Each partition gets at least one
-entry, so that every partition progresses with any limit, and further entries only if they fit its share. So a
-batch exceeds the limit by at most one entry per partition. The unused part of a share goes to larger
-partitions. If more partitions wait than a batch may have messages, they take turns (:func:`in_turn`).
+A limit is divided among partitions in proportion to their waiting entries; a partition's part is its share.
+Each partition gets at least one entry, so that it progresses with any limit, and further entries only if they
+fit its share. So a batch exceeds the limit by at most one entry per partition. The unused part of a share
+goes to larger partitions. If more partitions wait than a batch may have messages, they take turns
+(:func:`in_turn`). Entries are counted as follows:
 
-    within a ScanLimit                   exact: every entry was probed (broker_probe.KnownEntries)
-    beyond, with the broker's indexes    messages exact: the end is searched by index difference
-    beyond, bytes or without indexes     estimated from the entries that were probed
+    the first entries, up to a ScanLimit         exactly: each is probed (broker_probe.KnownEntries)
+    later, for a limit of messages with          exactly: the end is searched by the difference of indexes
+    the broker's message indexes
+    later, for a limit of bytes, or no indexes   by an estimate from the probed entries
 
 An estimated end never goes past the end of its ledger, and is always a visible message.
 """
@@ -33,24 +35,24 @@ from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-# Maximum probes in the search for a share's end by the broker's message indexes: interpolations (GUESSES),
-# which usually succeed, then a bisection, which always succeeds.
+# Maximum probes to find the last entry that fits by message indexes: interpolations (GUESSES), which usually
+# succeed, then a bisection, which always succeeds.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
 
 
 class Room(NamedTuple):
-    """Remaining messages and bytes; None: no limit."""
+    """A limit, or the unused rest of one, in messages and bytes; None: no limit."""
 
     messages: int | None
     size: int | None
 
     def part(self, weight: int, of: int) -> Room:
-        """Returns the share ``weight / of`` of this room; negative if the room was exceeded."""
+        """Returns a partition's share of this limit, ``weight / of``; negative if the limit was exceeded."""
         return Room(*(None if whole is None else whole * weight // of for whole in self))
 
     def less(self, messages: int, size: int) -> Room:
-        """Returns the remaining room after ``messages`` messages and ``size`` bytes."""
+        """Returns the rest of the limit after ``messages`` messages and ``size`` bytes."""
         return Room(
             None if self.messages is None else self.messages - messages,
             None if self.size is None else self.size - size,
@@ -64,10 +66,10 @@ class Room(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A partition's part of a batch.
+    """A partition's part of a batch, so far.
 
     Attributes:
-        room: rest of the share for entries that were not probed; None: the part is complete.
+        room: rest of the partition's limit, for entries that were not probed; None: the part is complete.
     """
 
     end: MessageId
@@ -109,8 +111,8 @@ class Admission:
             starts: position up to which each partition is planned already.
             ends: maximum end of each partition: its last visible message (whole entry), never before its
                 start.
-            backlogs: approximate number of entries between start and end, the weights of the shares; 1 for
-                missing partitions.
+            backlogs: approximate number of entries between start and end, by which the limit is divided; 1
+                for missing partitions.
             available_now: whether to ignore ``min_messages``.
             patience: seconds to wait for the next complete answer about a partition; None: wait for all
                 answers.
@@ -141,7 +143,7 @@ class Admission:
             # The first turn is random, because short runs must not always read the same partitions.
             named = {each.topic: each for each in open_}
             turn = in_turn(named, self._last_turn or random.choice([*named]), count)
-            self._last_turn, count = turn[-1], None  # the next round has all partitions, to wait only once
+            self._last_turn, count = turn[-1], None  # a second round has all others, so it waits only once
             planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
                 break  # the remaining partitions have the next turns
@@ -157,7 +159,7 @@ class Admission:
         return bool(self._scans.busy or self._searches.busy)
 
     def _forget(self, starts: Mapping[Partition, MessageId]) -> None:
-        """Drops the known entries of positions other than ``starts``."""
+        """Drops probed entries up to ``starts``; all of a partition if it was late or its start was moved."""
         slow = self._scans.take()
         for partition, start in starts.items():
             known = partition.known
@@ -203,7 +205,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # late results are for old limits
+        busy = self._searches.busy | self._searches.take().keys()  # takes no results: the limits were others
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()
@@ -222,7 +224,7 @@ class Admission:
         ends: Mapping[Partition, MessageId],
         rooms: Mapping[Partition, Room],
     ) -> dict[Partition, KnownEntries]:
-        """Probes entries after the starts to fill ``rooms``; leaves out failed and slow partitions."""
+        """Probes entries until they fill each limit in ``rooms``; leaves out failed and slow partitions."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
         def scan(partition: Partition, known: KnownEntries | None) -> KnownEntries:
@@ -241,7 +243,7 @@ class Admission:
             known = partition.known
             if partition not in busy and (known is None or not known.is_late):
                 calls[partition] = partial(scan, partition, known)
-                partition.known = None  # a scan on another thread uses it
+                partition.known = None  # in use by the scan's thread, until ``_take_scans`` sets it again
         self._take_scans(self._scans.run(calls, self._patience, is_steady=True), starts)
         return {each: each.known for each in rooms if each.known is not None}
 
@@ -289,7 +291,7 @@ def in_turn(topics: Collection[TopicName], before: TopicName, count: int | None)
 
 
 def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
-    """Returns the entries that fit into ``share``, at least one."""
+    """Returns the probed entries that fit into ``share``, a partition's part of the limit; at least one."""
     messages = size = 0
     last = None
     for entry in known.entries:
@@ -308,10 +310,10 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
 def beyond(
     source: BrokerProbe, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
 ) -> MessageId:
-    """Returns the end of a share that exceeds the probed entries; not before the last probed entry.
+    """Returns the end of a batch in a partition whose probed entries fit; at least the last of these.
 
-    With the broker's indexes the end is searched; otherwise it is estimated from the averages of the known
-    entries, within the last known entry's ledger.
+    ``room``: rest of the partition's limit. With the broker's message indexes the end is searched; otherwise
+    it is estimated from the mean of the probed entries, within the ledger of the last one.
     """
     last = known.entries[-1]
     ledger, first = last.id.ledger, last.id.entry

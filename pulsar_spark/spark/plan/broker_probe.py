@@ -20,7 +20,7 @@ from pulsar_spark.spark.plan.resolve import run_for_each
 _log = logging.getLogger(__name__)
 
 # Maximum entries and bytes that are probed one by one, of a partition and of all partitions. A probe costs as
-# much as reading, in the single planner process. The rest of a share is estimated.
+# much as reading, in the single planner process. So later entries are only estimated.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
 SCAN_ENTRIES_IN_ALL = 16_000
@@ -90,11 +90,11 @@ class BrokerProbe:
         return self._ends[key]
 
     def tracks(self, ranges: Iterable[Range]) -> dict[TopicName, Track]:
-        """Returns the numbered entries (``Track``) of ranges over several ledgers, by topic."""
+        """Returns the entries of ranges over several ledgers, as a numbering (:class:`Track`) by topic."""
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
-        """Finds the ledgers of entries, by topic."""
+        """Finds the ledgers of entries, by topic and number, and stores their ends in the tracks."""
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
@@ -215,7 +215,7 @@ class KnownEntries:
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
-                # Chunks complete no message. So a round may double the known entries instead of adding one.
+                # Chunks complete no message. They count as messages here, so that a round requests enough.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = (self.limit.size if size is None else min(self.limit.size, size)) - known
             try:

@@ -4,7 +4,7 @@ Pure, except :class:`LossReporter`.
 
 Only the query moves its durable subscription, with one exception: if the broker removes a consumed ledger,
 the subscription stands at (next ledger, -1). A truncated topic or a backlog quota also moves it there, and
-the broker does not report the cause. So the end of the processed ledger decides.
+the broker does not report the cause. So the end of the ledger with the processed position decides.
 
 If the subscription stands anywhere else after the processed position, another program has skipped messages.
 If the topic begins after the last processed message, the skipped messages are lost.
@@ -38,8 +38,8 @@ stored, and UNSURE otherwise, because tasks report only messages that were delet
 MOVED or LOST, after the caller has requested the stored entries (ASK):
 
     the topic begins                                          judged as
-    at or before the processed position, or the known next    MOVED: put back, nothing is lost
-    position
+    at or before the processed position, or at the ledger     MOVED: it is moved back, nothing is lost
+    after it that followed a consumed ledger
     after the processed position                              LOST: from there to the topic's beginning
 
 The end of the processed position's ledger, which the caller requests, too:
@@ -139,8 +139,8 @@ class Judgement:
     Attributes:
         why: evidence, if the subscription was moved or removed.
         lost: messages that are, or may be, deleted; None unless the verdict is LOST or UNSURE.
-        was_removed: whether the subscription was removed. Before an error, it must be removed again, so that
-            the next start finds the same state.
+        was_removed: whether the subscription was removed; opening has created it. If the query fails, it is
+            removed again, so that the next start finds the same state.
         is_all_seen_processed: whether the query has processed all messages that it knew.
     """
 
@@ -157,7 +157,7 @@ class Judgement:
         return self
 
     def elsewhere(self, position: MessageId, why: str) -> Judgement:
-        """Returns LOST instead of FINE or MOVED if this may be another cluster, for the reason ``why``."""
+        """Returns LOST instead of FINE or MOVED if there is a reason ``why`` this may be another cluster."""
         if not why or self.verdict not in (LossVerdict.FINE, LossVerdict.MOVED):
             return self
         return replace(self, verdict=LossVerdict.LOST, why=why, lost=LostRange(position, None, why))
@@ -216,7 +216,7 @@ def judge_answer(
         asked: position up to which acknowledgements had been sent, confirmed or not, when the answer was
             requested.
         last_seen: last visible message known before this answer.
-        next_seen: first known message after ``position``; an earlier position if no message was known.
+        next_seen: first known message after ``position``; a position at or before it if none was known.
         mark_delete: position of the subscription now.
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
     """
@@ -299,7 +299,7 @@ class LossReporter:
     def __init__(self, *, fail_on_data_loss: bool) -> None:
         self.count = 0
         self.possible: dict[TopicName, LostRange] = {}
-        self.deleted: deque[TopicName] = deque(maxlen=1000)  # bounded, because the progress lists each
+        self.deleted: deque[TopicName] = deque(maxlen=1000)  # limited, because Spark's progress lists all
         self._unwarned: list[TopicName] = []
         self._has_warned = False
         self._is_error = fail_on_data_loss
@@ -361,4 +361,4 @@ class LossReporter:
         if self._is_error:
             raise error
         self.count += 1
-        _log.warning("%s", error.facts)  # its advice is to set an option that is set already
+        _log.warning("%s", error.facts)  # without the advice to set failOnDataLoss=false, which is set

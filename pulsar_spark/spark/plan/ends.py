@@ -1,28 +1,28 @@
 """EndTracker: the ends of topic partitions, with few requests and little delay.
 
-Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, to which
-the broker sends the next entry unasked. So an idle partition costs no requests, and a new message is still
-noticed immediately. The tail follows while a few entries arrive at a time. A partition that receives many
-entries has no tail; its end is requested periodically. An unread backlog makes no difference, because
-messages may wait there for hours, until ``minMessagesPerTrigger`` is reached. The end is requested in these
-cases (:class:`timing.EndSchedule`):
+Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, a reader
+at its end to which the broker sends the next entry unasked. So an idle partition costs no requests, and a new
+message is still noticed immediately. If many entries arrive, the tail is closed, and the end is requested
+periodically. A partition with unread messages gets a tail, too, because they may wait for hours until
+``minMessagesPerTrigger`` is reached. The end is requested in these cases (:class:`timing.EndSchedule`):
 
-    since the last answer    with a tail                      requested
-    less than 0.05 s         with or without                  no
-    more                     no                               yes
-    more                     and an entry arrived             yes
-    more                     and no entry for 10 to 20 s,     yes
-                             or 0.5 to 1 s a partition
-    more                     and no entry                     no
+    last answer       tail                                                           end is requested
+    younger than      any                                                            no
+    0.05 s
+    older             none                                                           yes
+    older             has received an entry after the known end                      yes
+    older             has received none for 10 to 20 s, or, if this is longer, for   yes
+                      0.5 to 1 s multiplied by the number of partitions
+    older             has received none, for a shorter time                          no
 
-Entries up to the known end do not count as new while the tail follows. If a tail lacks permits, or one of
-these entries, a second after the answer, the end is requested.
+The end is also requested if a tail has not received all entries up to the known end within a second after the
+answer.
 
 If a tail cannot be opened, for example because of a limit of consumers, opening is tried again after a
 growing pause; the partition's end is requested meanwhile.
 
-A partition whose tail receives nothing costs no work, because :class:`Arrivals` reports new entries, and the
-remaining requests wait in a queue by time.
+A partition whose tail receives nothing costs no work, because :class:`Arrivals` reports new entries, and a
+queue, ordered by time, has the remaining requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pulsar_spark.spark.plan.timing import EndSchedule
 
 _log = logging.getLogger(__name__)
 
-# Seconds after an answer within which a tail must have permits, and the entries up to the answered end.
+# Seconds after an answer within which the tail must have received the entries up to the answered end.
 _FOLLOWS_WITHIN = 1.0
 
 Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarError]]
@@ -142,7 +142,7 @@ class EndTracker:
             tail = partition.tail
             if tail is None:
                 continue
-            # New entries are not consumed before the answer, which shows how far the tail has to follow.
+            # With an entry after the known end, ``follow`` is called after the answer, up to the new end.
             has_news = tail.has_passed(partition.schedule.last.whole_entry) or not partition.follow(tail)
             is_late = now >= partition.schedule.known_until + _FOLLOWS_WITHIN
             if has_news or (is_late and not tail.was_waiting):
@@ -172,7 +172,7 @@ class EndTracker:
             heapq.heappush(self._queue, (at, partition.number, partition))
 
     def renew_tails(self, partitions: Sequence[Partition], count: int) -> None:
-        """Lets tails read up to the answered ends, closes failed tails, and opens tails of idle partitions.
+        """Lets tails (readers at the ends) read up to the new ends; closes failed ones, opens missing ones.
 
         Call this after the answers were judged, because an error here must not hide the answers.
         """
@@ -186,7 +186,7 @@ class EndTracker:
                 partition.close_tail()
             elif tail.reached <= known:
                 self._schedule_next_ask(partition, now, count)
-            # Otherwise the tail has entries that the broker's answer lacks; the next request is due soon.
+            # Else the tail has an entry after the answered end. The partition stays active: it is asked soon.
         without = [each for each in partitions if each.tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([each for each in without if each.schedule.is_idle(now)], count)
@@ -220,8 +220,8 @@ class EndTracker:
             pauses.succeeded(partition)
             end = partition.schedule.last.whole_entry
             partition.tail, partition.is_behind = tail, tail.after < end
-            # Follows now, so that the tail receives later entries even if the next trigger is far away.
+            # Called now, so that the tail receives entries even if the next trigger runs much later.
             follows = partition.follow(tail)
             self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # entries before ``partition.tail`` was set were ignored
+                self._arrivals.add(partition)  # arrivals before ``partition.tail`` was set had no effect

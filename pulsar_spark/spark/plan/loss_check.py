@@ -88,9 +88,9 @@ class LossCheck:
         self._reconcile(subscription, topic, position, answer, judge)
 
     def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
-        """Judges partitions whose log begins after the end of a batch 0 that an earlier run did not finish.
+        """Judges partitions where the subscription stands after the end of an unfinished batch 0.
 
-        A new subscription is no error, because the earlier run may not have had one.
+        A subscription created by this run is no error, because the earlier run may not have had one there.
         """
         for topic in sorted(ends.keys() & subscription.partitions.keys()):
             end, state = ends[topic], subscription.partitions[topic]
@@ -147,9 +147,9 @@ class LossCheck:
         answer: LastMessageId,
         judge: Callable[[Stored | None], Judgement],
     ) -> LossVerdict:
-        """Reports losses, and moves the subscription back if it was moved.
+        """Reports losses, and moves the subscription back if another program has moved it.
 
-        ``judge`` receives the stored entries.
+        If ``judge(None)`` returns ASK, it is called again with the stored entries.
         """
         found = judge(None)
         if found.verdict is LossVerdict.ASK:
@@ -168,7 +168,7 @@ class LossCheck:
                 subscription.remove(topic)
             raise
         if found.verdict is LossVerdict.MOVED and not self.has_moved:
-            # A new cluster also numbers its ledgers from the lowest on, so its positions look like old ones.
+            # A new cluster's ledger ids begin low again, so its messages seem to be before ``position``.
             unless = f", unless the cluster is a new one: messages up to {position} are not read"
             _log.warning("%s: %s; nothing is lost%s", topic, found.why, unless if found.was_removed else "")
         if found.verdict is LossVerdict.RECREATED:
@@ -222,7 +222,7 @@ class LossCheck:
     ) -> None:
         """Reports a partition of the checkpoint that does not exist, or that the options no longer name.
 
-        A missing segment of a topic in :attr:`holding` is no loss, because it was read, or was empty.
+        A missing segment of a topic in :attr:`holding` is no loss, because brokers kept its unread segments.
 
         Args:
             planned: the partition's end in the checkpoint's last micro-batch.

@@ -1,11 +1,11 @@
 """MicroBatchPlanner: the ends of a stream's next micro-batch, and the tasks of a micro-batch.
 
-A micro-batch reads the messages after each partition's processed position, within the user's limits. A
-partition keeps its position if
+A micro-batch reads the messages after each partition's processed position, within the user's limits. It reads
+none of a partition if
 
-    its life is not OPEN                      it is silent, follows an older segment, or is read to its end
+    the partition is not OPEN (``Life``)      its broker is silent, it follows an unread segment, or is done
     its entries could not be probed in time   it is left out for a while, so that other partitions are read
-    its position was set back                 the checkpoint must have the position before messages are read
+    the topic ended before its position       Spark must first checkpoint the new position
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
-# Seconds until late answers are used, if the batch has no other messages.
+# Seconds until a plan without messages is repeated while requests for entries are pending.
 _LOOK_AGAIN = 0.1
 
 
@@ -104,7 +104,7 @@ class MicroBatchPlanner:
         return planned
 
     def due_at(self, now: float) -> float:
-        """Returns when :meth:`ends` may find more without new entries; infinity for never."""
+        """Returns when :meth:`ends` may return a batch although no entry was received; infinity for never."""
         times = [self._pauses.due_at(now)]
         if self._held_back_until > now:
             times.append(self._held_back_until)
@@ -143,9 +143,9 @@ class MicroBatchPlanner:
     def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
         """Sets each range's ``begins``: the position after which the broker had all messages at planning.
 
-        Within a ledger this is the start, because the broker keeps a ledger with unread messages. If the
-        start is the last message of its ledger, the ledger may be deleted, so the position before the range's
-        first message counts instead.
+        For a range within a ledger, this is its start, because the broker keeps a ledger with unread
+        messages. Otherwise the start's ledger may be consumed and deleted, so it is the position before the
+        first stored message of the range.
         """
         if self._client.read_compacted:
             return ranges

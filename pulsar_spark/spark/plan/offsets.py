@@ -9,8 +9,8 @@ of a topic without partitions is ``"-1"``. A scalable topic has segments:
 
      "topics": {"topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "16:5", ...}}
 
-The witness of an entry that a replicator copied also has its source, ``"cluster", "3:4"``. A query that has
-moved from another cluster keeps its last positions there:
+The witness is an entry that identifies the cluster at a restart; if it is a copy, its source follows:
+``"cluster", "3:4"``. A query that has moved from another cluster keeps its last positions there:
 
      "left": {"cluster": "a", "time": 1764400000000, "topics": {...}, "witness": [...]}
 
@@ -38,7 +38,7 @@ _DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its en
 
 
 class Left(NamedTuple):
-    """The cluster that a query has left, and its last planned positions and witness there.
+    """The cluster that a query has left, its last planned positions there, and an entry that identifies it.
 
     ``cluster`` is empty if its name is unknown. ``time_ms``: publish time after which the query read no
     message there, in ms since 1970.
@@ -62,7 +62,7 @@ class Offsets:
     Attributes:
         subscription: name of the durable subscription that holds later messages.
         positions: last planned message, by topic partition or segment; LATEST: the segment is done.
-        witness: entry of the cluster of these positions; None if no entry is known yet.
+        witness: entry that identifies the cluster of these positions; None if no entry is known yet.
         left: cluster that the query has left; None if it has not moved.
     """
 
@@ -223,9 +223,9 @@ def _not_ours(data: object) -> OptionError:
 def updated(
     before: Mapping[str, dict[str, T]], changed: Mapping[Key, T], gone: Iterable[Key] = ()
 ) -> dict[str, dict[str, T]]:
-    """Returns a copy of JSON by topic and part, with changed values, and without the partitions in ``gone``.
+    """Returns ``before``, JSON by topic and by partition or segment, with changes, and without ``gone``.
 
-    Topics without a change are shared with ``before``, so neither may be changed. The order is fixed: by
+    The result shares unchanged topics with ``before``, so neither may be changed. The order is fixed: by
     topic, and by the number of the partition or segment.
     """
     lost, new = defaultdict[str, set[str]](set), defaultdict[str, dict[str, T]](dict)

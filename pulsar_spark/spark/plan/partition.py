@@ -1,47 +1,42 @@
 """Partition: one run's state of a topic partition, and the rule for its acknowledgements.
 
-Processed messages are acknowledged immediately, unless chunked messages are near. A batch may end inside a
-chunked message, whose first chunks must stay stored until a later batch has read them. If chunks were ever
-found, each processed position is dated by the publish time of its entry, and acknowledged when no message
-that begins before it can still become complete. Otherwise the last few entries are checked for chunks, by the
-tail or by probes, before an acknowledgement that lets the broker remove a ledger. Brokers remove whole
-ledgers, so while a later entry of the same ledger is known, an acknowledgement removes nothing.
-:meth:`Partition.ack_step`; the first matching row applies, otherwise the last one:
+A batch may end inside a chunked message, whose first chunks must stay stored until a later batch has read
+them. If a chunk was ever found in the partition, the publish time of each processed position is recorded. The
+position is acknowledged when no message that begins before it can still become complete. If no chunk was
+found, the last few entries are checked for chunks before they are acknowledged: by a probe, or by the tail, a
+reader at the partition's end. Brokers remove whole ledgers, so an acknowledgement that completes no ledger
+needs only a recent probe. :meth:`Partition.ack_step` goes by the first matching row. ``expire`` is the
+maximum time between the publish times of a message's first and last chunk, after which readers drop the
+message; 0: it may become complete at any time.
 
     known                                                         step
-    no entry is known to be processed by this run                 NOTHING
-    every processed entry is acknowledged                         NOTHING
-    chunks were found, and messages complete at any time          NOTHING
-    chunks were found, and the processed position is dated        ACKNOWLEDGE, up to :meth:`settle`
-    chunks were found; all is read up to the end, or the          PROBE
-    last probe is missing, in another ledger or a second old
-    chunks were found                                             ACKNOWLEDGE, up to :meth:`settle`
-    the tail has seen all unacknowledged entries, or the last     ACKNOWLEDGE
-    few of them
+    no entry was processed in this run                            NOTHING
+    all processed entries are acknowledged                        NOTHING
+    chunks were found, and ``expire`` is 0                        NOTHING
+    chunks; the processed position's publish time is recorded     ACKNOWLEDGE, up to :meth:`settle`
+    chunks; the processed position is the end, or its ledger      PROBE
+    was not probed in the last second
+    chunks, in all other cases                                    ACKNOWLEDGE, up to :meth:`settle`
+    the tail has received all unacknowledged entries, or the      ACKNOWLEDGE
+    last few of them
     the processed and the acknowledged position share a ledger,   ACKNOWLEDGE
     which has a later entry, and was probed in the last 10 s
     the processed position is in an older ledger than the last    WAIT
     message, and that ledger was probed in the last second
-    the processed position is the last message for less than a    WAIT, for the tail
-    second, and more triggers are expected soon
+    the end has been processed for less than a second, and more   WAIT, for the tail
+    triggers are expected soon
     else                                                          PROBE, because no later trigger may follow
-    PROBE by these rows, but a probe failed less than a second    WAIT
-    ago, or less than its duration ago. After more failures in a
-    row: 2, 4, 8, then 10 times its duration
 
-``expire`` is the maximum time between the publish times of a message's first and last chunk, after which
-readers drop the message; with 0 messages may complete at any time. :meth:`Partition.settle`, if chunks were
-found:
+PROBE becomes WAIT for a second after a failed probe, or for the probe's duration if that is longer. After
+more failures in succession it is 2, 4, 8, then 10 times the duration.
 
-    processed position                                            state
-    messages complete at any time                                 held
-    a later position is processed, dated over ``expire`` later    settled
-    it is the end, and no entry followed for ``expire``           settled
-    else                                                          held
+:meth:`Partition.settle`, if chunks were found, finds the last processed position of which one is true:
 
-Publish times are compared with each other, so the duration of batches makes no difference. The planner's
-clock is used only for a partition without new entries: from the time its end was processed until its last
-request.
+    a later position is processed, and was published more than ``expire`` later
+    it is the end, and no entry followed for ``expire``
+
+The first row compares publish times with each other, so the duration of batches makes no difference. The
+second row uses the planner's clock, from the probe of the processed end until the last request for the end.
 """
 
 from __future__ import annotations
@@ -60,8 +55,8 @@ from pulsar_spark.spark.plan.timing import EndSchedule
 # because chunks of several producers may be interleaved.
 PROBED_ENTRIES = 16
 _PROBED_FOR = 10.0  # seconds for which a probe without chunks is valid
-_DATED_FOR = 1.0  # seconds for which an entry's date is valid
-# Seconds to wait for a tail, between two probes of older ledgers, and after a failed probe.
+_DATED_FOR = 1.0  # seconds between two probes of a ledger for publish times, if chunks were found
+# Seconds to wait before a probe: for the tail's entries, after a probe of an older ledger, after a failure.
 _PATIENCE = 1.0
 # Maximum pause after a failed probe, as a multiple of its duration, because the query waits for probes.
 # Pauses grow with each failure, because a single failure may be caused by an unload of the topic.
@@ -69,7 +64,7 @@ _MAX_REST = 10
 
 
 class Life(Enum):
-    """The stages of a partition since the subscription was opened; the last one that applies counts."""
+    """The states of a partition since the subscription was opened; if several apply, the last one listed."""
 
     OPEN = "micro-batches read it"
     HELD = "it is a segment that follows one which is not read to its end"
@@ -95,7 +90,7 @@ class _Probed(NamedTuple):
 
 
 class _Dated(NamedTuple):
-    """A processed position, the latest publish time up to it in ms since 1970, and when it was dated."""
+    """A processed position, the latest publish time up to it in ms since 1970, and the time of its probe."""
 
     position: MessageId
     time_ms: int
@@ -124,8 +119,9 @@ class Partition:
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
         topic_end: reason why no more messages will come; None: more may come.
         next_seen: first known message after ``position``; an earlier position if no message is known.
-        is_queued: whether its next request waits in the queue by time.
-        is_behind: whether its tail, or the previous tail, has not reached any known end.
+        tail: reader of new entries at the partition's end, while few entries arrive.
+        is_queued: whether the end tracker's queue has the time of its next request.
+        is_behind: whether its last tail has never reached the known end.
         is_blind: whether an answer showed new entries that its tail did not receive.
         has_failed: whether the last request for its end failed.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
@@ -161,16 +157,15 @@ class Partition:
     has_failed: bool = False
     known: KnownEntries | None = None
     is_warned_of_chunks: bool = False
-    # Time of the last request for the last message, and the position up to which acknowledgements had been
-    # sent.
+    # Time of the last request for the last message, and the value of ``asked`` at that time.
     _request: tuple[float, MessageId] = (0.0, MessageId.EARLIEST)
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
     _failed_probes: int = 0  # failures since the last successful probe
-    # The last entry to acknowledge that no tail had seen, and the time since which it waits.
+    # The processed end, if no tail has received it, and the time since which ``ack_step`` waits for a tail.
     _unseen: tuple[MessageId, float] | None = None
-    # Processed positions that may not be acknowledged yet, in order; None before the first chunk.
+    # Processed positions that must not be acknowledged yet, in order; None if no chunk was found.
     _held: deque[_Dated] | None = None
 
     @classmethod
@@ -188,7 +183,7 @@ class Partition:
         return Kind.LAST_MESSAGE in calls.leave(self, then)
 
     def requested(self, now: float) -> None:
-        """Records that the last message is requested now. Later changes may precede the answer."""
+        """Records the time of a request for the last message, and the acknowledgements sent before it."""
         self._request = now, self.asked
 
     def answered(self) -> None:
@@ -231,7 +226,7 @@ class Partition:
             self.life = Life.HELD if is_held else Life.OPEN
 
     def be_silent(self, *, is_silent: bool) -> None:
-        """Records whether the partition's broker is silent."""
+        """Records whether the broker has not answered requests about this partition for a while."""
         if is_silent and self.life in (Life.OPEN, Life.HELD):
             self.life = Life.SILENT
         elif not is_silent and self.life is Life.SILENT:
@@ -269,7 +264,7 @@ class Partition:
         self._counted = self._waiting
 
     def entries_until(self, end: MessageId) -> int | None:
-        """Returns the number of entries in ``(position, end]``; across ledgers :attr:`backlog`."""
+        """Returns the number of entries in ``(position, end]``; :attr:`backlog` if these span ledgers."""
         count = end.entries_since(self._waiting[0])
         return self.backlog if count is None else count
 
@@ -280,13 +275,13 @@ class Partition:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all known entries are processed and acknowledged, and no micro-batch has more."""
+        """Whether all known entries and the last planned batch are processed and acknowledged."""
         done, (position, last) = self.processed, self._waiting
         is_done = done is not None and not self.is_unacknowledged(done)
         return is_done and position >= last and self.planned == self.position
 
     def is_unacknowledged(self, entry: MessageId) -> bool:
-        """Whether an entry may be acknowledged and is not yet."""
+        """Whether a position is an entry, not (ledger, -1), and is not acknowledged yet."""
         return entry.is_entry and entry > self.acknowledged
 
     @property
@@ -338,7 +333,7 @@ class Partition:
         return done.ledger == self.acknowledged.ledger == self.last.ledger and done < self.last
 
     def _is_seen(self, done: MessageId) -> bool:
-        """Whether the tail has seen all unacknowledged entries up to ``done``, or the last few of them."""
+        """Whether the tail has received all unacknowledged entries up to ``done``, or the last 16 of them."""
         if self.tail is None or self.tail.reached < done:
             return False
         after = self.tail.after
@@ -351,7 +346,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Lets a tail read up to the known end, without waiting; False if the tail is lost or too late."""
+        """Lets ``tail`` read up to the known end, without waiting; False if it is lost or too slow."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:
@@ -360,7 +355,7 @@ class Partition:
         return follows
 
     def close_tail(self) -> None:
-        """Closes the tail, if there is one."""
+        """Closes the tail (reader at the partition's end), if there is one."""
         if self.tail is not None:
             self.tail.close()
         self.tail, self.is_blind = None, False
@@ -373,8 +368,8 @@ class Partition:
 
     @property
     def tail_start(self) -> MessageId:
-        """Returns the entry after which a tail begins, so that it sees enough to acknowledge the end."""
-        if self.is_behind:  # entries too large for the last tail are too large for the next one
+        """Returns where to open a tail, so that it also receives the entries to check for chunks."""
+        if self.is_behind:  # the last tail could not read up to the end, because entries are too large
             return self.schedule.last.whole_entry
         if self.has_chunks or self.acknowledged >= self.last:
             return self.last
@@ -395,18 +390,18 @@ class Partition:
         """Records the publish time of a processed entry, if chunks were found.
 
         Args:
-            time_ms: publish time of the entry in ms since 1970. Clocks of producers differ, so a position
-                never counts as older than an earlier position.
+            time_ms: publish time of the entry in ms since 1970. Producers' clocks differ, so a position has
+                at least the time of the position before it.
             now: time in seconds of a monotonic clock.
         """
         assert self._held is not None
         latest = self._held[-1].time_ms if self._held else 0
         if self._held and time_ms <= latest:
-            self._held.pop()  # both positions settle at the same time
+            self._held.pop()  # both positions may be acknowledged at the same time
         self._held.append(_Dated(entry, max(latest, time_ms), now))
 
     def settle(self, expire: float) -> MessageId:
-        """Returns the position up to which to acknowledge; ``MessageId.EARLIEST`` for none. See the module.
+        """Returns the position up to which processed messages may be acknowledged; EARLIEST for none.
 
         Args:
             expire: seconds to wait for the rest of an incomplete message, by publish times. 0: no limit.

@@ -31,7 +31,7 @@ _MAX_RANGES = 64
 _MESSAGES_PER_ENTRY = 1000
 
 
-# Maximum counts of a search that fail because of a rollover or a fast growing topic; then a cut is inexact.
+# Maximum counts that find no ledger's end, after rollovers or in a growing topic; then a cut is inexact.
 _MAX_FAILURES = 20
 
 
@@ -43,24 +43,24 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
     """Makes a range for each partition with messages between ``start`` and ``end``, in a fixed order.
 
     Args:
-        start: end of the previous batch. If it names another subscription than ``end``, the query
-            started again from nothing, because batch 0 had not finished.
-        end: end of the batch's first plan.
-        starts: position of the subscription of ``end`` when this run opened it, by partition. Partitions
-            missing in ``start`` begin there, and a batch 0 that is planned again begins there or earlier. A
-            partition in neither has no range.
+        start: end of the previous batch. If it names another subscription than ``end``, batch 0 did not
+            finish, and the query has started again.
+        end: end of the batch, as it was first planned.
+        starts: position of the subscription when this run opened it, by partition. A partition missing in
+            ``start`` begins there; without a position there, it has no range. A batch 0 that is planned again
+            begins there or at ``start``, at the earlier position.
     """
     anew = start.subscription != end.subscription
     ranges = []
     for topic, last in end.positions.items():
-        if not anew and start.positions.get(topic) is last:  # most partitions have not moved
+        if not anew and start.positions.get(topic) is last:  # no new messages, as in most partitions
             continue
         opened = starts.get(topic, last)
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # If the end lies before the start, the topic was set back, and the batch reads nothing of it. An end
-        # that is not a message, which Spark 4.0 and 4.1 may pass, lies before the first entry.
+        # There is nothing to read if the topic now ends before the start, or if the end is (ledger, -1),
+        # before the first entry, which Spark 4.0 and 4.1 may pass.
         if first < last and last.is_entry:
             ranges.append(Range(topic, first, last))
     # An offset from a checkpoint has another order than the equal offset in the run that planned it.
@@ -95,10 +95,10 @@ class SplitSource(Protocol):
     """The broker's answers for splitting ranges. Its methods raise PulsarError."""
 
     def tracks(self, ranges: Sequence[Range]) -> Mapping[TopicName, Track]:
-        """Returns the tracks of ranges over several ledgers, by topic."""
+        """Returns the numbered entries (:class:`Track`) of ranges over several ledgers, by topic."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Finds, by topic, the ledgers of the entries with these numbers, and stores them in the tracks."""
+        """Finds the ledgers of entries, by topic and number, and stores their ends in the tracks."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """Returns estimates of the messages per entry, by topic."""
@@ -158,11 +158,11 @@ class Track:
             within = end.entries_since(start)
             length = end.entry + 1 if within is None else within
         self.end, self.length = end, length
-        self._ends = [(0, start), (length, end)]  # numbers and positions of entries, in order
+        self._ends = [(0, start), (length, end)]  # the start, then the last entries of known ledgers
 
     @classmethod
     def over(cls, start: MessageId, end: MessageId, ledgers: Iterable[Ledger]) -> Track:
-        """Returns the track of a range over ``ledgers``, which are all ledgers of the partition."""
+        """Returns the numbered entries of ``(start, end]``; ``ledgers``: all ledgers of the partition."""
         ends, length = [], 0
         for each in ledgers:
             if start.ledger <= each.id < end.ledger:
@@ -177,13 +177,13 @@ class Track:
 
         Args:
             number: number of the entry.
-            count: function of a position that returns the last entry before it, or no entry after a rollover,
-                and the number of the range's entries from the position on.
+            count: function that returns the last entry before a position, and the number of the range's
+                entries from that position on. After a rollover it returns no entry.
         """
-        first = failures = 0  # the ledger has this id, or a later id
+        first = failures = 0  # ``first``: lowest possible id of the ledger
         for turn in itertools.count():
             (before, lower), (after, upper) = self._around(number)
-            first = max(first, lower.ledger + bool(before))  # the start may lie within a ledger
+            first = max(first, lower.ledger + bool(before))  # only the start's ledger has later entries
             if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
                 return
             ledger = (first + upper.ledger + 1) // 2
@@ -268,13 +268,13 @@ def share_tasks(
 
 
 def _size(each: Range) -> int:
-    """Returns the number of entries of a range; a huge number if it crosses the end of a ledger."""
+    """Returns the number of entries of a range; the maximum of a task if the range spans ledgers."""
     count = each.end.whole_entry.entries_since(each.start.last_whole_entry)
     return _MAX_ENTRIES if count is None else count
 
 
 def _fill(places: Sequence[int], sizes: Sequence[int], share: int, wanted: int) -> list[list[int]]:
-    """Combines consecutive indexes of ranges into tasks, at least ``wanted`` if there are enough."""
+    """Combines consecutive ranges, by index, into ``wanted`` or more tasks of up to ``share`` entries."""
     filled: list[list[int]] = []
     entries = 0
     for number, place in enumerate(places):

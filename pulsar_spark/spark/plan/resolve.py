@@ -81,10 +81,10 @@ def warn_of_late_starts(
     starts: Mapping[TopicName, MessageId],
     bounds: Mapping[TopicName, PartitionBounds],
 ) -> None:
-    """Warns of partitions that end before their start, and are not read until they have grown past it.
+    """Warns of partitions that end before their start: nothing is read until they have grown past it.
 
-    The ends include entries that readers do not receive, such as transaction markers, because a query may
-    end at such an entry.
+    The end is the last stored entry, also if readers do not receive it, such as a transaction marker. So a
+    start at such an entry is not reported.
     """
     late = [topic for topic, start in starts.items() if start.is_entry and start > bounds[topic].last]
     ends = run_all([partial(client.stored_end, topic) for topic in late])
@@ -116,13 +116,13 @@ def before_time(
     """Returns the position in ``[begin, last]`` before the first message published at or after ``time``.
 
     Returns ``last`` if all messages are older. With ``looks_back``, returns ``begin`` if a stored message up
-    to ``begin`` was published at or after ``time``, because all messages after that one are read.
+    to ``begin`` was published at or after ``time``: reading starts at that message and reads all later ones.
     """
     if begin >= last:
         return last
     search = partial(client.first_at, topic, time.ms, round(1000 * margin))
     if looks_back and begin.is_entry:
-        # If the ledger of ``begin`` is deleted, the first remaining message is probed.
+        # Probes the message at ``begin``, or the first remaining message if that ledger is deleted.
         is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
         if is_in_time or search(MessageId.EARLIEST, begin) is not None:
             return begin

@@ -7,14 +7,14 @@ to three seconds for each probe until one has succeeded.
 :class:`OldestMessages`: at each trigger, the publish time of a partition's first unprocessed message:
 
     known                                                          its time
-    it was probed at this position                                 PROBED, exact
-    all messages known at an earlier trigger are processed now     TRIGGER, not before that trigger
-    a message before it was the first unprocessed one              MESSAGE, not before that message
+    a probe at this position has returned it                       PROBED: exact
+    all messages known at an earlier trigger are processed now     TRIGGER: that of the trigger, or later
+    another message was the first unprocessed one before           MESSAGE: that of that message, or later
     nothing                                                        UNKNOWN
 
-A time that may be more than a second too early is replaced by a probe, a few at each trigger: unknown times
-first, then the earliest times. Times of triggers are probed only if few partitions have them, because some of
-many partitions received a message soon after the trigger. So a query that keeps up probes little or nothing.
+If a time may be more than a second too early, the message is probed, a few at each trigger: unknown times
+first, then the earliest times. If many partitions have such times, TRIGGER times are not probed, because some
+of the partitions received a message soon after the trigger. So a query that keeps up probes little.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def first_entries(
         return []
 
 
-_TOLERANCE_MS = 1000  # milliseconds that a time may be too early without a probe
+_TOLERANCE_MS = 1000  # a time that may be earlier by more milliseconds is probed
 _MAX_PROBES = 8  # probes at each trigger
 _PATIENCE = 0.5  # seconds to wait for these probes
 
@@ -145,7 +145,7 @@ class Waiting(NamedTuple):
 
 
 class _Since(Enum):
-    """Source of a time: a row of the module's table."""
+    """The evidence for a publish time, by the rows of the module's table."""
 
     PROBED = auto()
     TRIGGER = auto()
@@ -212,7 +212,7 @@ class OldestMessages:
         """Returns the publish time of a partition's first unprocessed message, in ms since 1970.
 
         None if there is no such message, or its time is unknown. The time is exact, or at most a second too
-        early. If many partitions have a backlog, it may be too early by the time since the last trigger.
+        early. If many partitions have a backlog, it may be the time of a trigger before the message.
         """
         known = self._known.get(topic)
         return None if known is None or not known.seen.has_backlog else known.time_ms or None
@@ -355,5 +355,5 @@ class SourceReporter:
         self._oldest.forget(gone)
 
     def renewed(self, report: Json) -> Json:
-        """Returns the report of a later trigger without other changes; shares parts with ``report``."""
+        """Returns ``report`` with the time of this trigger, if nothing else has changed; shares its parts."""
         return report | {"timeMs": self._triggered_ms, "retries": self._client.retries()}

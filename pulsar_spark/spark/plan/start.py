@@ -2,12 +2,12 @@
 
 A query that has no checkpoint (:func:`start_query`):
 
-    the user named        and gave a start    the query begins               the subscription is moved
-    no subscription       yes or no           at the start, else at latest   to the start, at once
-    an existing one       no                  at its position                not at all
-    an existing one       yes                 at the start                   back at once; forward only when
-                                                                             Spark has checkpointed the start
-    a new one             yes or no           at the start, else at latest   forward only then
+    user's subscription   start given   the query begins               the subscription is moved
+    none                  yes or no     at the start, else at latest   to the start, immediately
+    an existing one       no            at its position                not at all
+    an existing one       yes           at the start                   back: immediately; forward: when Spark
+                                                                       has checkpointed the start
+    a missing one         yes or no     at the start, else at latest   as an existing one
 
 So only the user's start moves an existing position forward, with a warning of the skipped backlog. The move
 waits for the checkpoint, because a batch 0 that did not finish is planned again from the checkpoint, even if
@@ -150,7 +150,7 @@ def start_before(
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
-        started.subscription.partitions[topic].is_start_time_found = False  # it may be after the new start
+        started.subscription.partitions[topic].is_start_time_found = False  # may follow the new start
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 
@@ -257,8 +257,8 @@ class Checkpoint(NamedTuple):
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
         """Makes a checkpoint whose last micro-batch must run again.
 
-        A partition missing in the end was gone when the micro-batch was planned, and a partition whose end
-        lies before its start was set back. Both were reported then.
+        ``processed`` lacks partitions that had been deleted when the micro-batch was planned (no end), or had
+        ended before their start (an earlier end), because both were reported then.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {
@@ -308,7 +308,7 @@ def restart_query(
             loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         for topic in sorted(processed.keys() - set(topics.partitions) - done):
             checkpoint.report_absent(loss_check, topic)
-        # Registered last, because after a loss that is an error, the next start must find the same state.
+        # Registered after these checks: if they fail by data loss, the next start must find the same state.
         register(client, options, scalable.topics, name)
         answers = found.open(scalable.initial_positions(topics.partitions, at_end=processed))
         found.begin_before(topic for topic in answers if topic not in processed)

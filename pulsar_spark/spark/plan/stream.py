@@ -203,7 +203,7 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
                 deleted.append(partition)
-        # Later reports are about deletions that these answers do not include yet.
+        # Only earlier reports of deletions are forgotten, because the answers include those deletions.
         self._topics.forget_deleted([each.topic for each in answers])
         self._ends.renew_tails(list(answers), len(subscription.partitions))
         for partition in deleted:
@@ -225,10 +225,10 @@ class QueryPlanner:
         self._log_processed()
 
     def _hold(self, subscription: Subscription, start: Offsets, *, waits: bool) -> set[TopicName]:
-        """Holds the segments that follow a segment which is not read to its end.
+        """Marks the segments that must wait, because they follow a segment which is not read to its end.
 
-        Requests the ends of sealed segments that are read to their last message; returns the segments whose
-        end is not confirmed.
+        For sealed segments that are read to their last message, asks the brokers whether they have ended;
+        returns those that have not.
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions
@@ -395,7 +395,7 @@ class QueryPlanner:
         return self._track(found)
 
     def _track(self, started: QueryStart) -> Subscription:
-        """Continues with a subscription that was opened."""
+        """Makes an opened subscription the query's current one, and tracks its partitions."""
         self._subscription = started.subscription
         self._scalable.subscription = started.subscription.name
         started.subscription.note_done(done_in(Offsets(started.subscription.name, started.positions)))
@@ -409,7 +409,7 @@ class QueryPlanner:
         if self._frozen is not None:
             for topic in answers:
                 state = self._partitions[topic]
-                # A new partition ends at its present end, because a segment may never stop growing.
+                # A new segment gets its present end, because otherwise it may grow and the run never end.
                 state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:

@@ -162,13 +162,13 @@ class Moves:
     def _place(
         self, topic: TopicName, cluster: str, position: MessageId
     ) -> tuple[MessageId, Copied, StoredEntry | None]:
-        """Returns the new position, the copies around the old position, and the last copy in the topic."""
+        """Returns another cluster's position here, the copies around it, and the last copy in the topic."""
         here = copied_partition(self._client, topic, cluster)
         copied, last = here.around(position), here.around(MessageId.LATEST).last_read
         return here.start_after(copied, self._margin_ms), copied, last
 
     def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, MessageId]:
-        """Returns the copies around the start and the end of a range, and the position to begin after."""
+        """Returns the copies around another cluster's start and end, and the position to read after here."""
         here = copied_partition(self._client, each.topic, cluster)
         before = here.around(each.start)
         return before, here.around(each.end), here.start_after(before, self._margin_ms)

@@ -1,22 +1,23 @@
-"""Witnesses: chooses an entry as witness of a query's offsets, and compares it with the cluster at a restart.
+"""Witnesses: recognizes the cluster at a restart by the witness, an entry that the query has read.
 
-The planner chooses entries that tails have received or admission control has probed, because they cost no
-request. Otherwise a run without a witness probes up to three entries, other runs probe one entry an hour.
-Another cluster must have a copy of the witness to continue the query, so an entry replaces the witness only
-when it has been known for ``publishTimeMargin``. A witness that is itself a copy proves no move, so it counts
-as none.
+The offsets contain the witness. The planner chooses entries that it has already received or probed, because
+they cost no request. Otherwise a run without a witness probes up to three entries, and other runs probe one
+entry an hour. Another cluster can continue the query only if it has a copy of the witness. So an entry
+becomes the witness only after ``publishTimeMargin``, the time to copy it. If the witness is itself a copy, a
+restart cannot move the query, so the planner looks for another entry as if it had no witness.
 
-    the cluster has                                              a restart
-    the witness                                                  continues
-    another entry there, and one copy of the witness elsewhere   moves the query to this cluster
-    another entry there, and no copy, or several                 is refused
-    no entry there, the subscription, and a copy elsewhere       is refused, because any producer can write
-                                                                 an entry that seems to be a copy
-    no entry there, no subscription, and a copy elsewhere        moves the query to this cluster
-    no entry there, and no copy                                  is judged by the subscription
+    the topic has, at the witness's id or elsewhere    a restart
+    the witness at its id                              continues
+    another entry at the id; one copy elsewhere        moves the query to this cluster
+    another entry at the id; no copy, or several       is refused
+    no entry at the id; a copy elsewhere, and the      is refused, because any producer can write an entry
+    query's subscription                               that seems to be a copy
+    no entry at the id; a copy elsewhere, and no       moves the query to this cluster
+    subscription
+    no entry at the id; no copy                        is judged by the subscription
 
-A query that has moved before moves only back to a cluster that it has left, there also if the subscription
-exists; other moves are refused.
+A query that has moved may only return to a cluster that it has left, even if its subscription exists there.
+Any other move is refused.
 """
 
 from __future__ import annotations
@@ -44,23 +45,23 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.partition import Partition
 
-# Maximum probes of a run for its first witness.
+# Maximum probes of a run that has no witness.
 _MAX_PROBES = 3
-# Seconds after which a run with a witness probes another entry.
+# Seconds after which a run probes an entry as its next witness.
 _RENEWED_AFTER = 3600.0
-# Maximum entries after the witness's publish time that are read for the names of clusters.
+# Maximum entries that are read to find the source clusters of a topic's copies.
 _MAX_SEARCHED = 10_000
-_FIRST_READ = 16  # messages of a search's first read, often enough; later reads are doubled
+_FIRST_READ = 16  # messages of a search's first read; each later read has twice as many
 _READ_BYTES = 1 << 20  # maximum bytes of one read
-_MAX_CLUSTERS = 8  # maximum names of clusters
+_MAX_CLUSTERS = 8  # maximum source clusters that are tried
 
 _MAY_BE = "it may be another cluster, whose message ids say nothing"
 
 
 class MovedError(Exception):
-    """The checkpoint is of ``cluster``, whose entries have copies here, so the planner moves the query.
+    """The checkpoint is from another cluster, whose entries have copies here, so the planner moves the query.
 
-    ``cluster`` is empty if it is unknown. ``before``: how the query left this cluster, if it was here before.
+    ``cluster``: that cluster's name, or empty. ``before``: how the query left this cluster, if it was here.
     """
 
     def __init__(self, cluster: str, before: Left | None) -> None:
@@ -68,7 +69,7 @@ class MovedError(Exception):
 
 
 class Witnesses:
-    """The witness of one run of a query.
+    """Keeps the witness of one run of a query, the entry by which a restart recognizes the cluster.
 
     Args:
         client: client of the cluster.
@@ -83,11 +84,11 @@ class Witnesses:
         self._margin_ms = round(1000 * options.publish_time_margin)
         self._probes_left = _MAX_PROBES
         self._probes_at = client.now() + _RENEWED_AFTER
-        self._is_gone = False  # the checkpoint's witness is deleted, so the next entry replaces it
-        self._young: tuple[Witness, float] | None = None  # the next witness, and when it was found
+        self._is_gone = False  # the checkpoint's witness was deleted; any other entry replaces it
+        self._young: tuple[Witness, float] | None = None  # next witness, not in use yet; time found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
-        """Returns the witness of a new query: a message before its start, by one or two requests; or None.
+        """Returns the witness of a new query, an entry before its start; None if there is no such entry.
 
         Raises:
             BrokerError: the broker did not answer.
@@ -104,10 +105,10 @@ class Witnesses:
         return None if entry is None or entry.corrupt else Witness.of(topic, entry)
 
     def renewed(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
-        """Returns the witness of the next offsets: a known entry that they cover, or the old witness.
+        """Returns the witness of the next offsets: the old one, or a newer entry up to the planned ends.
 
         Args:
-            old: witness of the offsets before.
+            old: witness of the previous offsets.
             ends: planned end of each partition that has new entries.
         """
         old = None if self._is_gone else old
@@ -125,10 +126,10 @@ class Witnesses:
         return old
 
     def _found(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
-        """Returns an entry that may replace the witness; None if no entry is known, and no probe is due."""
+        """Returns an entry that may become the witness, known or probed now; None if there is neither."""
 
         def is_better(entry: EntryInfo) -> bool:
-            # A copy is a weaker witness, because two clusters that received it from a third may both have it.
+            # A copied entry identifies a cluster less surely, because other clusters may have copies of it.
             return entry.source is None or old is None or old.source is not None
 
         now = self._client.now()
@@ -155,7 +156,7 @@ class Witnesses:
         return None
 
     def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
-        """Compares the checkpoint's witness with the cluster; costs one probe.
+        """Checks by a probe whether this cluster has the checkpoint's witness; otherwise searches a copy.
 
         Args:
             checkpoint: end of the checkpoint's last micro-batch.
@@ -180,7 +181,7 @@ class Witnesses:
             clusters, before = self._copied_from(witness), self._if_returned(checkpoint.left)
             is_original = self._is_original_here(witness)
             if before is not None and is_original:
-                clusters = [""]  # the query has read copies alone, which do not name the cluster they are in
+                clusters = [""]  # the witness is a copy, which does not name the cluster that the query read
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or is_original
         except TopicNotFoundError:
@@ -203,7 +204,7 @@ class Witnesses:
             raise self._error(witness)
 
     def _if_returned(self, left: Left | None) -> Left | None:
-        """Returns ``left`` if it is of this cluster, because its witness is stored here."""
+        """Returns ``left`` if the query has left this cluster: the witness of that time is stored here."""
         old = None if left is None else left.witness
         return left if old is not None and old.is_at(self._client.entry_at(old.topic, old.id)) else None
 
@@ -214,7 +215,7 @@ class Witnesses:
         return found is not None and found.source is None and found.publish_time == witness.publish_time
 
     def _copied_from(self, witness: Witness) -> list[str]:
-        """Returns the clusters that a copy of the witness in its topic may come from; only one is right."""
+        """Returns the source clusters of the topic's entries that seem to be copies of the witness."""
         if witness.source is not None or witness.topic.is_segment:
             return []
         copied = {
@@ -224,7 +225,7 @@ class Witnesses:
         return [name for name, entry in copied.items() if entry is not None and witness.is_copied_to(entry)]
 
     def _clusters_at(self, witness: Witness) -> list[str]:
-        """Returns the names of clusters whose entries were copied around the witness's publish time."""
+        """Returns the source clusters of the topic's copies that were published at the witness's time."""
         topic, time_ms = witness.topic, witness.publish_time
         begin, last = self._client.bounds(topic)
         if begin >= last:
@@ -253,7 +254,7 @@ class Witnesses:
             missing: partitions without the subscription at the broker.
             answers: the broker's answers when the subscription was opened.
         """
-        if witness is None:  # the query may have begun in empty partitions
+        if witness is None:  # only starts in empty partitions, (ledger, -1), can be compared
             named = self._options.start.named
             known = {
                 topic: each

@@ -2,20 +2,21 @@
 
 If two segments share a key, all messages of the older segment are earlier (:class:`TopicLayout`). A
 micro-batch has no order between its tasks. So a segment is read in later micro-batches than the segments
-before it:
+that it follows. Each segment is in the first state that applies:
 
-    the segment                                             it is
-    follows a HELD or OPEN segment                          HELD: it is not read
-    else, and it is not sealed, or its processed position   OPEN: it is read up to its last message
-    is before its final end
-    else                                                    DONE: its position in the offset is ``done``
+    state   condition                                    effect
+    HELD    it follows a HELD or OPEN segment            it is not read yet
+    OPEN    it is active, or its final end is not        it is read up to its last message
+            processed
+    DONE    any other                                    its position in the offset is ``done``
 
 The final end of a sealed segment is its last entry, visible or not, because an open transaction may still
-make messages visible up to it. If this entry is not reached or not known, the broker is asked
-(:func:`find_ended`). There are two cases: only transaction markers follow the last visible message; or the
-topic is migrated, and brokers report its old partitions as sealed too early. A segment that has left the
-layout was removed by the broker, after the query's subscription had acknowledged all of it, so it does not
-count. ``done`` stays in the offset until the segment leaves the layout, because it alone shows that the
+make messages visible up to it. If all visible messages are processed, but not the final end, the broker is
+asked whether the segment has ended (:func:`find_ended`). It has if only transaction markers follow. The final
+end is unknown after a migration, because brokers report a topic's old partitions as sealed too early.
+
+A broker removes a segment from the layout once the query's subscription has acknowledged all of it, so no
+segment waits for it any more. ``done`` stays in the offset until then, because it alone shows that the
 segment was read.
 """
 
@@ -41,18 +42,18 @@ _ADVICE = "End or abort open transactions. Start the query again if it has stopp
 
 
 class SegmentOrder(NamedTuple):
-    """The state of one scalable topic.
+    """The data that decides which segments of a scalable topic may be read.
 
     Attributes:
         layout: segments of the topic.
-        final_ends: last entry, or known last message, of each sealed segment.
+        final_ends: last entry of each sealed segment, or its last message if no message can follow.
     """
 
     layout: TopicLayout
     final_ends: Mapping[TopicName, MessageId]
 
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
-        """Returns the HELD segments.
+        """Returns the HELD segments, which are not read until all segments that they follow are DONE.
 
         Args:
             processed: position up to which each segment is processed; missing segments are unprocessed.
@@ -71,7 +72,7 @@ class SegmentOrder(NamedTuple):
         return held
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
-        """Returns the sealed segments that are OPEN; ``held``: result of :meth:`held`."""
+        """Returns the sealed segments that are read (not ``held``) and not known to be read to the end."""
         return {
             name
             for name, segment in self.layout.segments.items()
@@ -92,7 +93,7 @@ class SegmentOrder(NamedTuple):
         return min(later, default=MessageId.LATEST)
 
     def is_done(self, segment: TopicName, position: MessageId) -> bool:
-        """Whether a segment that is not HELD is DONE when processed up to ``position``."""
+        """Whether a segment, processed up to ``position``, is read to its final end."""
         if position == DONE:
             return True
         final = self.final_ends.get(segment)
@@ -111,7 +112,7 @@ def _number(segment: TopicName) -> int:
 
 
 def done_in(offsets: Offsets) -> set[TopicName]:
-    """Returns the segments that are done in an offset."""
+    """Returns the segments that have the position ``done`` in an offset: they were read to their ends."""
     # Each trigger compares all positions, so the ledger is compared first, which is fast.
     return {
         topic
@@ -149,7 +150,7 @@ def without_done(
 def find_ended(
     client: PlanningClient, calls: Calls[Partition], segments: Iterable[Partition], *, waits: bool
 ) -> set[Partition]:
-    """Asks which sealed segments have ended; warns once of each other segment.
+    """Asks the brokers which sealed segments have ended; warns once of each that has not.
 
     Args:
         segments: sealed segments that are processed up to their last visible messages.

@@ -176,7 +176,7 @@ class ScalableTopics:
         final = {name: before[name] for name in sealed if name in before}
         for name, end in ends.items():
             if isinstance(end, MessageId):
-                if not layout.segments[name].is_legacy:  # legacy segments may not have ended yet
+                if not layout.segments[name].is_legacy:  # a migrated topic's partition may not have ended
                     final[name] = end
             elif not isinstance(end, TopicNotFoundError):  # the broker may have removed it just now
                 raise end
@@ -201,7 +201,7 @@ class ScalableTopics:
     def keep_legacy(self, positions: Collection[TopicName]) -> None:
         """Keeps reading classic partitions of a checkpoint after their topic was migrated.
 
-        Brokers remove the partitions from the layout as read, but delete no messages in them.
+        Brokers remove the partitions from the layout as if they were read, but delete no messages in them.
         """
         for name in positions:
             if not name.is_segment and name.scalable in self._layouts:
@@ -218,7 +218,7 @@ class ScalableTopics:
     def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
         """Registers the subscription again if it was removed; returns whether it was.
 
-        The new registration retains only the segments of layouts that are looked up later.
+        Brokers may have deleted unread segments meanwhile; the segments in the next layout are retained.
         """
         name = self.subscription
         try:
@@ -256,7 +256,7 @@ class ScalableTopics:
     def skipped_after(
         self, positions: Collection[TopicName], held: Collection[TopicName]
     ) -> dict[TopicName, int]:
-        """Returns how many segments were created and removed after ``positions``; skips ``held`` topics."""
+        """Returns how many segments were created and removed after ``positions``, without ``held`` topics."""
         found = {}
         for topic, order in [*self._orders.items()]:
             known = [each for each in positions if each.scalable == topic]
@@ -297,17 +297,17 @@ class ScalableTopics:
         }
 
     def is_ordered(self, topic: TopicName) -> bool:
-        """Whether the topic is a segment, whose end is expected and not reported."""
+        """Whether the topic is a segment or migrated partition, whose end is expected and not reported."""
         return topic.is_segment or any(topic in order.layout.segments for order in self._orders_now)
 
     def check_done(
         self, done: Collection[TopicName], processed: Mapping[TopicName, MessageId] = MappingProxyType({})
     ) -> None:
-        """Checks the segments that are done in an offset; ``processed``: positions in later segments.
+        """Checks segments with the position ``done``; ``processed``: positions of the other segments.
 
         Raises:
             DataLossError: a segment is not sealed, or its ledger ids are higher than a later segment's
-                position. So it is another segment with the same name, an error with any options.
+                position. So it is a new segment with the same name; ``failOnDataLoss`` makes no difference.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
@@ -327,7 +327,7 @@ class ScalableTopics:
     def held(
         self, partitions: Iterable[TopicName], processed: Mapping[TopicName, MessageId]
     ) -> set[TopicName]:
-        """Returns the segments among ``partitions`` that are not read yet; see :mod:`segments`."""
+        """Returns the segments that are not read yet, because they follow others; see :mod:`segments`."""
         if not self._orders:
             return set()
         orders = self._orders_now
@@ -359,7 +359,7 @@ class ScalableTopics:
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
         }
-        # Done segments stay done. A segment that has left its topic may wait for its acknowledgement.
+        # A done segment stays done as long as the topic has it, or its acknowledgement is due (``planned``).
         return ends | dict.fromkeys(done_in(start) & {*partitions, *planned}, DONE)
 
     def forget(self, partition: TopicName) -> bool:
