@@ -298,11 +298,11 @@ def _require_on_server(spark: SparkSession) -> None:
 def _link_for_streams(archives: list[str] | None) -> None:
     """Lets the streaming planner import packages that were added as files.
 
-    That process searches ``<files>/streaming_job`` instead of ``<files>``, so links are created there.
+    The planner's process searches ``<files>/streaming_job``, not ``<files>``, so links are created there.
 
     Args:
-        archives: names of the added zip files and jars in ``<files>``. None if this Spark version does not
-            show them; then a package that was loaded from an archive raises UnsupportedError.
+        archives: names of the added zip files and jars in ``<files>``. None: this Spark version does not list
+            them, so a package that was loaded from an archive raises UnsupportedError.
     """
     files = Path(SparkFiles.getRootDirectory())
     if archives is None:

@@ -1,8 +1,8 @@
 """The streaming source for Spark 4.0 and 4.1, which do not pass the processed offset to latestOffset.
 
-:class:`CallOrder` derives the processed offset from the calls. The first call of a new query, and of each run
-with Trigger.AvailableNow, is made when even the subscription is unknown. Then the answer has the present ends
-of the topics, with the name of the user's subscription.
+:class:`CallOrder` derives the processed offset from the calls. A new query, and each run with
+Trigger.AvailableNow, begins with latestOffset(), before Spark has passed an offset with the subscription. The
+answer then is the present ends of the topics, with the name of the user's subscription.
 
 Behaviour of both versions, from their sources and from traces of their calls:
 
@@ -48,13 +48,13 @@ _log = logging.getLogger(__name__)
 
 
 class _Run(Enum):
-    """Kinds of runs, as far as their calls show."""
+    """The kind of a run, as far as the order of Spark's calls has shown it."""
 
     BEGINS = auto()  # no method was called yet
     ASKED = auto()  # latestOffset() was the first call
     NEW = auto()  # then initialOffset() was called: the query has no checkpoint
-    UNSURE = auto()  # then latestOffset() again: for a report, or after a batch 0 without partitions()
-    POLLED = auto()  # each latestOffset() is called after the last answer is processed
+    UNSURE = auto()  # then latestOffset() again: AVAILABLE_NOW, or POLLED with no partitions() in batch 0
+    POLLED = auto()  # Spark calls latestOffset() when its last answer is processed
     AVAILABLE_NOW = auto()  # the first answer is the end of the run
 
 
@@ -82,14 +82,14 @@ class CallOrder:
         return self.first_end if self.processed is None else self.processed
 
     def initial(self) -> None:
-        """Records ``initialOffset()``."""
+        """Records that Spark has called ``initialOffset()``."""
         if self._run is _Run.ASKED:
             self._run = _Run.NEW
         elif self._run is _Run.UNSURE:
             self._run = _Run.AVAILABLE_NOW
 
     def partitions(self, end: Json) -> None:
-        """Records ``partitions(..., end)``."""
+        """Records that Spark has called ``partitions(..., end)``."""
         if self._run in (_Run.ASKED, _Run.UNSURE):
             self._run = _Run.AVAILABLE_NOW
         elif self._run is not _Run.AVAILABLE_NOW:
@@ -97,7 +97,7 @@ class CallOrder:
         self.processed = end
 
     def latest(self) -> Json | None:
-        """Records ``latestOffset()``; returns the processed offset, None if unknown."""
+        """Records that Spark has called ``latestOffset()``; returns the processed offset, None if unknown."""
         if self._run is _Run.NEW:
             self._run = _Run.UNSURE
         elif self._run is _Run.UNSURE:

@@ -1,7 +1,7 @@
 """PartitionWriter: the rules of sending entries to one topic partition, until they are acknowledged.
 
-It has the entries that wait for room, and the window of pending entries. It uses no sockets, threads or
-clocks: its owner sends the entries, and passes receipts and the time:
+It has the window of pending entries, and the entries that wait for room in the window. It uses no sockets,
+threads or clocks: its owner sends the entries, and passes receipts and the time:
 
     Packer -> add, resume -> on the wire -> receipt
 
@@ -12,8 +12,8 @@ clocks: its owner sends the entries, and passes receipts and the time:
     OPEN         registered with the broker: added entries are sent
     FULL         as OPEN, and entries wait for room in the window
     LOST         the registration has ended: no entry is sent, and receipts are too late
-    SEALED       the segment has ended: nothing is sent; the owner sends the rows that are not stored to
-                 other segments (``settle``)
+    SEALED       the segment has ended: nothing is sent; ``settle`` returns the rows that are not stored, and
+                 the owner sends them to other segments
     FAILED       rows may be missing: no entry can be added
     CLOSED       closed by the owner
     ===========  ========================================================================================
@@ -91,11 +91,11 @@ class WriterState(Enum):
 
 
 class Step(Enum):
-    """The owner's next step while it waits for room or for receipts."""
+    """The next step of the writer's owner while it waits for room in the window, or for receipts."""
 
     WAIT = auto()  # wait until a receipt, or until ``window.due_at``
     REOPEN = auto()  # register again, until ``window.due_at``
-    STOP = auto()  # ``check`` has the error, or the segment is sealed
+    STOP = auto()  # send no more: ``check`` raises an error, or the segment is sealed
 
 
 class PartitionWriter:
@@ -105,11 +105,11 @@ class PartitionWriter:
     another thread may pass receipts, refusals and losses. Times are in monotonic seconds.
 
     The first message has ``first_sequence_id``, or the id after the last stored id, if higher. Without
-    ``blocks_if_full``, ``check_room`` raises QueueFullError if entries would wait. ``is_segment``: whether
-    the topic partition is a segment, whose end is no failure.
+    ``blocks_if_full``, ``check_room`` raises QueueFullError if the window of pending entries is full.
+    ``is_segment``: whether the topic partition is a segment; the end of a segment is no failure.
 
     Attributes:
-        packer: packer of the entries, which receives the broker's answers.
+        packer: numbers and packs the entries, by the broker's answers to registrations.
         window: pending entries.
         tally: sum of the receipts.
         loss: reason of the lost registration; None if it is not lost.
@@ -165,8 +165,8 @@ class PartitionWriter:
     def add(self, entries: Sequence[Outgoing], now: float) -> list[Outgoing]:
         """Adds entries in order; returns the entries to send now.
 
-        Entries without room wait for ``resume``. Entries that get room while the registration is lost are
-        sent with ``resend``.
+        Entries that do not fit into the window of pending entries wait for ``resume``. Entries that enter it
+        while the registration is lost are returned by ``resend``.
 
         Raises:
             PulsarError: the failure, or that the producer is closed.
@@ -176,19 +176,19 @@ class PartitionWriter:
         return self.resume(now)
 
     def resume(self, now: float) -> list[Outgoing]:
-        """Moves waiting entries into the window while there is room; returns and raises like ``add``."""
+        """Moves waiting entries that fit into the window of pending ones; returns and raises like ``add``."""
         self.check()
         moved = [] if self._is_sealed else self.window.take_from(self._waiting, now)
         return moved if self._is_connected else []
 
     @property
     def has_waiting(self) -> bool:
-        """Whether entries wait for room, or for ``resume``."""
+        """Whether entries wait for room in the window of pending entries, or for ``resume``."""
         return bool(self._waiting)
 
     @property
     def can_resume(self) -> bool:
-        """Whether the oldest waiting entry has room now."""
+        """Whether the oldest waiting entry fits into the window of pending entries now."""
         return bool(self._waiting) and self.window.has_room(self._waiting[0])
 
     def check_room(self) -> None:
@@ -206,9 +206,9 @@ class PartitionWriter:
     def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
         """Processes a SEND_RECEIPT; returns the acknowledged entry, or None if the receipt is too late.
 
-        A negative ledger id means that the broker has dropped the entry as a duplicate. This is correct for
-        ids that the broker had stored at the registration and has not acknowledged since. Otherwise the
-        broker has dropped rows because other rows have used their ids, and the producer fails.
+        A negative ledger id means that the broker has dropped the entry as a duplicate. This is correct if
+        the broker had stored the id before the registration, and has sent no receipt for it since. Otherwise
+        other rows have the id, so new rows were dropped, and the producer fails.
 
         Raises:
             ProtocolError: the receipt is for a newer entry than the oldest: the connection lost a receipt.
@@ -259,7 +259,7 @@ class PartitionWriter:
     # ---- registrations
 
     def registering(self) -> None:
-        """Records that a new connection will be used; events of older ones must not be passed after that."""
+        """Begins a registration on a new connection. Do not pass events of older connections after this."""
         self._is_connected = False
         self.loss = None
 
@@ -267,7 +267,7 @@ class PartitionWriter:
         """Processes the broker's answer and limit in bytes; ``StoredIds`` judges the pending entries.
 
         Returns:
-            The proof that needs the stored entries before ``resend``; None if nothing must be proven.
+            A proof, to which the owner passes stored entries before ``resend``; None if none is needed.
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
@@ -296,7 +296,7 @@ class PartitionWriter:
         if self._stored.take_proof():
             self.window.begin_anew(now)
         self._stored.check_versions((*self.window, *self._waiting))
-        # Set also after another loss, so that chunks made meanwhile get names of the same length.
+        # Set even if the connection is lost again, because names of chunks must keep their length.
         self.packer.attempt = attempt
         if self.loss is not None or self._is_closed:
             return []
@@ -319,7 +319,7 @@ class PartitionWriter:
         return WriterState.FULL if self._waiting else WriterState.OPEN
 
     def next_step(self, now: float) -> Step:
-        """Returns the next step while there is no room or entries are pending; may set FAILED."""
+        """Returns the next step while entries are waiting or pending; changes to FAILED after a timeout."""
         if self.state in (WriterState.SEALED, WriterState.FAILED, WriterState.CLOSED):
             return Step.STOP
         due = self.window.due_at
@@ -335,7 +335,7 @@ class PartitionWriter:
 
     @property
     def needs_reopening(self) -> bool:
-        """Whether the registration is lost with pending entries, which must not time out unsent."""
+        """Whether to register again now, because entries are pending, and would time out without a resend."""
         return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
@@ -348,7 +348,7 @@ class PartitionWriter:
 
     @property
     def proof(self) -> StoredProof | None:
-        """Returns the proof of a sealed segment's pending entries; None if nothing is pending."""
+        """Returns a proof that finds a sealed segment's pending entries; None if nothing is pending."""
         if not self.window:
             return None
         return StoredProof(
@@ -360,7 +360,7 @@ class PartitionWriter:
         )
 
     def settle(self, stored: Mapping[Outgoing, MessageId]) -> list[Outgoing]:
-        """Ends a sealed segment's writer, with the pending entries that were found in the segment.
+        """Closes the writer of a sealed segment; ``stored``: pending entries that were found in the segment.
 
         Returns:
             The entries with rows that are not stored, in order.

@@ -15,7 +15,7 @@ _CHUNK = EntryKind.CHUNK  # a global, because attributes of an enum take longer
 
 
 class SendTimeoutError(SendError):
-    """The send timeout is over, maybe because of the connection."""
+    """The send timeout is over. The connection may be the cause, so a retry may help."""
 
     is_passing = True
 
@@ -81,12 +81,12 @@ class PendingWindow:
 
     @property
     def max_bytes(self) -> int:
-        """Maximum bytes now."""
+        """Maximum bytes of pending entries: the window's present part of the budget."""
         return self._budget.part
 
     @property
     def is_over(self) -> bool:
-        """Whether it holds more than ``max_bytes``."""
+        """Whether the pending entries have more than ``max_bytes``."""
         return self._bytes > self.max_bytes
 
     def has_room(self, entry: Outgoing) -> bool:
@@ -115,7 +115,7 @@ class PendingWindow:
         self._bytes += outgoing.held
 
     def take_from(self, waiting: deque[Outgoing], now: float) -> list[Outgoing]:
-        """Moves entries out of ``waiting``, in order, while they have room; returns the moved entries."""
+        """Moves entries from ``waiting`` into the window, in order, while they fit; returns these entries."""
         moved = []
         while waiting and self.has_room(waiting[0]):
             entry = waiting.popleft()
@@ -193,10 +193,10 @@ class PendingWindow:
             ====================================================  ==================================
             sign of progress                                      counts
             ====================================================  ==================================
-            receipt; ``begin_anew``                               always
-            sent bytes, or receipt of a chunk but the last,       always
-            before any resend
-            such a sign of a resend, before its first receipt     until its registration is lost
+            receipt of a whole message; ``begin_anew``            always
+            sent bytes, or receipt of a chunk before the last,    always
+            when nothing is being sent again
+            the same while entries are being sent again           until the registration is lost
             ====================================================  ==================================
         """
         if not self._pushed_at:
@@ -212,7 +212,7 @@ class PendingWindow:
         self._progress_at = self._progress_before = now
 
     def refused(self, code: int, message: str) -> PulsarError:
-        """Makes the error for a SEND_ERROR with a ServerError code and text; may check the entries' bytes."""
+        """Makes the error for a SEND_ERROR; after a checksum error, checks if bytes changed in memory."""
         if code != _CHECKSUM_ERROR:
             return from_server(code, message, topic=self._topic)
         if all(entry.intact for entry in self):

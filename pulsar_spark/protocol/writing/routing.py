@@ -36,7 +36,7 @@ _MURMUR_ADDED = 0xE6546B64
 
 _HASHED_AT_ONCE = 1 << 16  # code units in a block of texts; a longer text is its own block
 
-_ROUNDS = 64  # words of each text hashed in rounds of MurmurHash3; most keys are shorter
+_ROUNDS = 64  # maximum words of a text that MurmurHash3 hashes for all texts at once; most keys are shorter
 
 
 class HashingScheme(Enum):
@@ -92,7 +92,7 @@ class Router:
         custom: the user's router, which replaces hash and blocks; only with CUSTOM.
         start: partition of the first row without a key.
         block: number of rows without a key in a block.
-        switch_after: seconds; None: blocks end by their rows only, so a replay of equal rows is equal.
+        switch_after: seconds; None: only rows end a block, so a replay sends equal rows to equal partitions.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Router:
         self._start = start
         self._block = block
         self._switch_after = switch_after
-        self._taken = 0  # rows without a key, and unused rows of blocks that ended early
+        self._taken = 0  # rows without a key; a block that ended early counts as full
         self._switched_at = 0.0
 
     def route(
@@ -179,16 +179,16 @@ class Router:
 class SegmentRouter(Router):
     """Router of a scalable topic, whose partitions are its active segments.
 
-    A key's hash chooses the segment that has the hash, as in Pulsar's clients of version 5. Rows without a
-    key take turns by the mode, which is not CUSTOM.
+    A row with a key is sent to the segment whose range has the key's hash, as in Pulsar's clients of version
+    5. Rows without a key are routed by the mode, SINGLE or ROUND_ROBIN.
     """
 
     def follow(self, active: Mapping[int, Segment]) -> None:
-        """Routes to these segments from now on, given by their numbers for ``route_hashes``, in any order."""
+        """Routes to these segments from now on; ``active``: segments by the number of ``route_hashes``."""
         ordered = sorted(active, key=lambda number: active[number].first_hash)
         self._numbers = np.array(ordered, np.int32)
         widths = [active[number].last_hash - active[number].first_hash + 1 for number in ordered]
-        self._number_of = np.repeat(self._numbers, widths)  # by hash
+        self._number_of = np.repeat(self._numbers, widths)  # the segment's number for each 16-bit hash
 
     def route_hashes(self, hashes: Words, keys: pa.BinaryArray, now: float) -> Partitions:
         """Returns the number of each row's segment, int32[n]; ``hashes``: :func:`raw_hashes` of the keys."""
@@ -252,7 +252,7 @@ def raw_hashes(keys: pa.BinaryArray) -> Words:
 
 
 def bucket_hashes(hashes: Words, ordering_keys: pa.BinaryArray | None) -> Words:
-    """Returns the hashes that choose buckets: of the ordering key, or of the key if there is none."""
+    """Returns each row's 16-bit hash for its bucket in a segment: of the ordering key, or else of the key."""
     if ordering_keys is not None:
         has = ordering_keys.is_valid().to_numpy(zero_copy_only=False)
         hashes = np.where(has, raw_hashes(ordering_keys), hashes)
@@ -280,8 +280,8 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
     """Hashes texts of different sizes, which takes 1.5 times as long as texts of one size, or longer.
 
-    31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
-    from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
+    31 has an inverse modulo 2**32. Let sum[k] be the sum of unit[i] * 31**-i for i < k, over a block of
+    texts. Then the text unit[s:e] has the hash (sum[e] - sum[s]) * 31**(e - 1).
     """
     hashed = np.empty(len(offsets) - 1, np.uint32)
     for first, last in parts_by_size(offsets, _HASHED_AT_ONCE):
@@ -303,7 +303,7 @@ def _powers(base: int, count: int) -> Words:
 
 @lru_cache(maxsize=2)
 def _kept_powers(base: int) -> Words:
-    """Returns the powers for a block, cached because they take longer than the hashes."""
+    """Returns the powers for a block; cached, because computing them takes longer than hashing."""
     return _new_powers(base, _HASHED_AT_ONCE + 1)
 
 
@@ -314,9 +314,9 @@ def _new_powers(base: int, count: int) -> Words:
 
 
 def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
-    """MurmurHash3 x86 32-bit, seed 0: one 4-byte word of all texts a round, then long texts one by one."""
+    """MurmurHash3 x86 32-bit, seed 0: hashes word i of all texts at once; the rest of long texts singly."""
     padded = np.append(data, np.zeros(4, np.uint8))
-    words = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))  # the word that begins at each byte
+    words = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))  # the 4-byte word at each byte's offset
     start = offsets[:-1]
     sizes = np.diff(offsets)
     hashed = np.zeros(len(start), np.uint32)

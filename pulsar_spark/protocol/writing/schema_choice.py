@@ -6,8 +6,8 @@
     none                  -             yes           the user's or the rows' own, which is registered
     none                  -             no            error
     of another type       -             any           error
-    KEY_VALUE, with the   -             any           error: only the message's key would distinguish the two
-    key elsewhere                                     layouts
+    KEY_VALUE, with the   -             any           error: a payload does not show which of the two
+    other key location                                locations it has
     of the rows' type     yes           any           the topic's
     of the rows' type     no            yes           the user's, or the topic's with new fields for missing
                                                       columns, which is registered; error if rows misfit in
@@ -55,12 +55,12 @@ class KeyValueEncoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartType:
-    """Values or keys of rows.
+    """Type of the values, or of the keys, of rows.
 
     Attributes:
-        kind: encoding of a new schema; records may be AVRO or JSON if the topic has a schema of that type.
-        arrow: type of their column; a struct for AVRO and JSON.
-        given: schema that the user gave to be registered; None: one is made of the column.
+        kind: encoding if a new schema is made. An existing schema of records may be AVRO or JSON.
+        arrow: type of the column; a struct for AVRO and JSON.
+        given: schema that the user wants to register; None: a schema is made from the column.
     """
 
     kind: PartKind
@@ -242,7 +242,7 @@ def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: b
     _require_type(existing, wanted, what, f"rows are {'primitive values' if is_primitive else 'records'}")
     given = part.given
     if given is not None and not is_primitive:
-        # The properties stay, because readers know by them which client's JSON the topic has.
+        # The topic's properties stay, because they show readers which client's form of JSON the topic has.
         given = replace(existing, data=given.data)
     if given is not None:
         _check_resolves(existing, _fitting(part, given), what)

@@ -29,8 +29,8 @@ id. ``known`` is the highest id that is otherwise known to be stored. An entry i
                                            drop further entries
     in a pending entry, before its last    the same error: a broker stores an entry whole or not at all
     id
-    above the first claimed id, and not    the same error: this producer has sent no entry with that id
-    the last id of a claimed entry
+    not the last id of the last claimed    the same error: this producer has sent no entry with that last
+    entry                                  id
     the id of a chunked message whose      error: the broker would drop the last chunks
     last chunk was not sent yet
     any other, and a claimed entry of a    error: the entry may be missing, and cannot be read before
@@ -104,7 +104,7 @@ class StoredIds:
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= self.acknowledged_to:
-            # Checked before ``_dropped_to``, because a repeated task whose ids do not ascend must fail, too.
+            # Checked first: in a repeated task all ids are at most ``_dropped_to``, also those not ascending.
             return SendError(
                 f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
                 f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
@@ -134,7 +134,7 @@ class StoredIds:
         ``last_at_first``: the broker's last id at the first registration under this name; -1 for none.
 
         Returns:
-            The proof that needs the stored entries before ``take_proof``; None if nothing must be proven.
+            A proof, to which the caller passes stored entries before ``take_proof``; None if none is needed.
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice; or the broker has
@@ -143,7 +143,7 @@ class StoredIds:
         self._name = name
         self._dropped_to = last_sequence_id
         known = max(self.acknowledged_to, self._found_to, last_at_first)
-        # A broker that never named an id may not deduplicate at all.
+        # If the broker has never sent an id, it may not deduplicate. Then a lower id is no error.
         self._has_named |= last_sequence_id >= 0
         if self._has_named and last_sequence_id < known:
             raise SendError(
@@ -167,7 +167,7 @@ class StoredIds:
         return self._proof
 
     def take_proof(self) -> bool:
-        """Uses the proof's result; returns whether there was a proof.
+        """Records that the proof has found all entries in doubt; returns whether there was a proof.
 
         Raises:
             SendError: the broker would drop entries that are not stored.
@@ -210,10 +210,10 @@ def check_stored(
     messages may be stored twice. ``refused``: lowest id above ``known`` of a refused entry.
 
     Returns:
-        The entries in doubt, which must be found before any entry is sent again.
+        The entries in doubt: they must be found in the topic before any entry is sent again.
 
     Raises:
-        SendError: by the tables.
+        SendError: the pending entries must not be sent again, by the tables.
     """
     last = last_sequence_id
     messages = sum(entry.messages for entry in pending if entry.transaction is not None)
@@ -257,9 +257,9 @@ def check_stored(
 
 
 class StoredProof:
-    """Compares stored entries, in any order, with entries in doubt, to prove that these are stored as sent.
+    """Proves that entries are stored as they were sent, by comparison with the topic's entries, in any order.
 
-    If entries are not found:
+    The entries to prove are called in doubt. If some are not found:
 
         ================================  =============================================
         missing entry                     error
@@ -275,7 +275,7 @@ class StoredProof:
         first_sequence_id: lowest id of the entries in doubt.
         last_sequence_id: highest id of the entries in doubt.
         count: number of entries in doubt.
-        after: the producer's last acknowledged entry, which is before them all; None: none is known.
+        after: the producer's last acknowledged entry, before all entries in doubt; None if unknown.
         found: found entries, with their ids.
     """
 
@@ -310,7 +310,7 @@ class StoredProof:
         return not self._missing
 
     def take(self, entry: Entry) -> None:
-        """Compares a stored entry that has the producer's name."""
+        """Compares a stored entry of this producer name with the entry in doubt that has its id."""
         place = entry.metadata.sequence_id, entry.metadata.chunk_id
         metadata, sent = self._missing.get(place, (b"", None))
         if sent is None:
@@ -318,7 +318,7 @@ class StoredProof:
         if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:
             del self._missing[place]
             self.found[sent] = MessageId(entry.ledger, entry.entry)
-        elif not sent.kind.is_chunk:  # an earlier attempt of a chunked message may be stored
+        elif not sent.kind.is_chunk:  # a stored chunk may differ: it may be of an earlier attempt
             self._has_other = True
 
     @property
@@ -328,9 +328,9 @@ class StoredProof:
 
     @property
     def is_passed(self) -> bool:
-        """Whether earlier entries of the topic need not be compared, because no missing entry is there.
+        """Whether no missing entry can be earlier in the topic, so that earlier entries are not compared.
 
-        Entries are stored in the order of sending. So if each was sent once, all follow the first one.
+        Entries are stored in the order of sending. So if each was sent only once, none is before the first.
         """
         return self.is_found or (self._is_sent_once and self._first in self.found)
 

@@ -32,10 +32,10 @@ class BatchPoint(NamedTuple):
 
 
 class BacklogPoint(NamedTuple):
-    """A backlog at one trigger.
+    """The backlog at one trigger: the entries that were not processed.
 
     Attributes:
-        messages: estimate of the messages in the entries; None if unknown.
+        messages: estimate of the messages in these entries; None if unknown.
     """
 
     time_ms: int

@@ -91,8 +91,8 @@ class SourceReport:
         """Returns the report as JSON for Spark, see the module.
 
         Args:
-            topics: JSON of all partitions; None: of ``partitions``, which may lack partitions without a
-                backlog.
+            topics: JSON of all partitions. None: it is made from ``partitions``, which may lack those
+                without a backlog.
         """
         if topics is None:
             topics = {}

@@ -73,7 +73,7 @@ class Table:
     def add(
         self, name: str, parser: Parser[T], default: str, doc: str, *, only: Mode | None = None
     ) -> Option[T]:
-        """Appends a line, see :class:`Option`."""
+        """Appends an option to the table; :class:`Option` explains the arguments."""
         line: Option[T] = Option(name, parser, default, doc, only)
         self._options.append(line)
         return line
@@ -81,7 +81,7 @@ class Table:
     def add_optional(
         self, name: str, parser: Parser[T], doc: str, *, only: Mode | None = None, secret: bool = False
     ) -> Option[T | None]:
-        """Appends a line of an option without a default, whose value may be None."""
+        """Appends an option without a default; its value is None if the user does not set it."""
         line: Option[T | None] = Option(name, parser, None, doc, only, secret)
         self._options.append(line)
         return line

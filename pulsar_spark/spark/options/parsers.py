@@ -225,7 +225,7 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
 
 @_accepting("topic")
 def topic(text: str) -> TopicName:
-    """Parses one topic name; refuses commas, although a name may contain commas."""
+    """Parses one topic name; refuses a comma, which a name may contain, because it may mean two topics."""
     _check_no_pattern(text)
     if "," in text:
         raise ValueError(
@@ -236,7 +236,7 @@ def topic(text: str) -> TopicName:
 
 
 def _check_no_pattern(text: str) -> None:
-    """Raises ValueError for a name with ``*``, although a name may contain ``*``."""
+    """Raises ValueError for ``*``, which a name may contain, because the user may mean a pattern."""
     if "*" in text:
         raise ValueError("without *. To read all topics that match, set topicsPattern, such as ord.*")
 

@@ -31,7 +31,7 @@ from pulsar_spark.ids import MessageId, TopicName
 
 
 class PositionWord(Enum):
-    """A position that only the broker knows."""
+    """A word for a position, whose message id only the broker knows."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -116,7 +116,7 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
     data = _object(option, text)
     if not _is_query_offset(option, data):
         return Positions(option, None, _named(option, data, end))
-    # An offset's ids are positions even in a start. Partitions missing in the offset were created later.
+    # A query's offset has the last messages read, like an end. A partition that it lacks was created later.
     named = _named(option, data["topics"], end=True, is_query_offset=True)
     return Positions(option, None, named, PositionWord.EARLIEST)
 
@@ -159,7 +159,7 @@ def _check_order(
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
     if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
-        ids = ids or first == last  # but a query's offset, which has `others`, may also be the end
+        ids = ids or first == last  # the end is just before the start; allowed for a query's offset
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
@@ -227,7 +227,7 @@ def _named(
     """Returns positions by partition, from JSON by topic."""
     named: dict[TopicName, Position] = {}
     values = [(TopicName.parse(name, scalable=True), value) for name, value in topics.items()]
-    # "done" is valid for a named scalable topic: for its segments, and for its partitions before a migration.
+    # "done" is valid for the segments of a scalable topic in the JSON, and for its partitions if it migrated.
     scalable = {topic for topic, _ in values if topic.is_scalable} if is_query_offset or not end else set()
     for topic, value in values:
         for partition, place in _by_partition(option, topic, value):
