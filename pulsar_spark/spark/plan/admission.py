@@ -205,7 +205,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # takes no results: the limits were others
+        busy = self._searches.busy | self._searches.take().keys()  # finished searches used other limits
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()

@@ -38,8 +38,8 @@ stored, and UNSURE otherwise, because tasks report only messages that were delet
 MOVED or LOST, after the caller has requested the stored entries (ASK):
 
     the topic begins                                          judged as
-    at or before the processed position, or at the ledger     MOVED: it is moved back, nothing is lost
-    after it that followed a consumed ledger
+    at or before the processed position, or at the next       MOVED: it is moved back, nothing is lost
+    ledger, if the position's ledger was consumed
     after the processed position                              LOST: from there to the topic's beginning
 
 The end of the processed position's ledger, which the caller requests, too:
@@ -157,7 +157,7 @@ class Judgement:
         return self
 
     def elsewhere(self, position: MessageId, why: str) -> Judgement:
-        """Returns LOST instead of FINE or MOVED if there is a reason ``why`` this may be another cluster."""
+        """Returns LOST instead of FINE or MOVED if ``why`` is a reason that this may be another cluster."""
         if not why or self.verdict not in (LossVerdict.FINE, LossVerdict.MOVED):
             return self
         return replace(self, verdict=LossVerdict.LOST, why=why, lost=LostRange(position, None, why))

@@ -1,7 +1,7 @@
 """MicroBatchPlanner: the ends of a stream's next micro-batch, and the tasks of a micro-batch.
 
 A micro-batch reads the messages after each partition's processed position, within the user's limits. It reads
-none of a partition if
+no messages of a partition if
 
     the partition is not OPEN (``Life``)      its broker is silent, it follows an unread segment, or is done
     its entries could not be probed in time   it is left out for a while, so that other partitions are read

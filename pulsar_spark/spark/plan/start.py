@@ -150,7 +150,7 @@ def start_before(
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
-        started.subscription.partitions[topic].is_start_time_found = False  # may follow the new start
+        started.subscription.partitions[topic].is_start_time_found = False  # later batches search it again
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 

@@ -3,8 +3,8 @@
 The offsets contain the witness. The planner chooses entries that it has already received or probed, because
 they cost no request. Otherwise a run without a witness probes up to three entries, and other runs probe one
 entry an hour. Another cluster can continue the query only if it has a copy of the witness. So an entry
-becomes the witness only after ``publishTimeMargin``, the time to copy it. If the witness is itself a copy, a
-restart cannot move the query, so the planner looks for another entry as if it had no witness.
+becomes the witness only after ``publishTimeMargin``, the time to copy it. A witness that is itself a copy
+cannot prove a move to a new cluster, so the planner looks for another entry as if it had none.
 
     the topic has, at the witness's id or elsewhere    a restart
     the witness at its id                              continues
