@@ -67,7 +67,7 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
         )
     if not given:
         return None
-    if "path" in options:  # has no prefix; it is kept, so that the parser of options refuses it
+    if "path" in options:  # Spark adds no prefix to it; it is kept, so that the parser refuses it
         given["path"] = options["path"]
     for option in (*CONNECTION, *SOURCE, *SINK):
         text = next((text for name, text in given.items() if name.lower() == option.name.lower()), "")

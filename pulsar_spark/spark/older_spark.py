@@ -134,7 +134,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802
-        """Returns the next end."""
+        """Returns the end of the next micro-batch."""
         processed = self._calls.latest()
         if processed is None:
             return self._calls.answered(self._calls.first_end or self._current_ends())

@@ -150,7 +150,7 @@ class PartitionWriter:
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
-        """Sets another name or other sequence ids. No entry may be pending; the open batch is kept."""
+        """Sets another name or other sequence ids. No entry may be pending; rows not packed yet are kept."""
         assert not self.window, "entries of the other name are pending"
         self.name = name
         self.epoch = 0

@@ -51,7 +51,7 @@ class PendingWindow:
     message.
 
     The limits are ``max_messages``, counting messages in batches, and the window's part of the budget, in
-    bytes of entries. A larger message is pending alone. ``send_timeout``: seconds; see ``due_at``.
+    bytes of entries. An entry above a limit is pending alone. ``send_timeout``: seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:

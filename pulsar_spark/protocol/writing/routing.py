@@ -184,7 +184,7 @@ class SegmentRouter(Router):
     """
 
     def follow(self, active: Mapping[int, Segment]) -> None:
-        """Routes to these segments from now on; ``active``: segments by the number of ``route_hashes``."""
+        """Routes to these segments from now on; keys of ``active``: numbers that are returned for rows."""
         ordered = sorted(active, key=lambda number: active[number].first_hash)
         self._numbers = np.array(ordered, np.int32)
         widths = [active[number].last_hash - active[number].first_hash + 1 for number in ordered]

@@ -264,7 +264,7 @@ def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: b
 
 
 def _check_resolves(existing: Schema, given: Schema, what: str) -> None:
-    """Raises SchemaError if values of the topic's schema cannot be read by the user's."""
+    """Raises SchemaError if the user's schema cannot read values of the topic's schema."""
     try:
         formats.decoder(existing, given, formats.column_type(given))
     except SchemaError as error:

@@ -104,7 +104,7 @@ class StoredIds:
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= self.acknowledged_to:
-            # Checked first: in a repeated task all ids are at most ``_dropped_to``, also those not ascending.
+            # Checked first, because all ids of a repeated task are up to ``_dropped_to``, in any order.
             return SendError(
                 f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
                 f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",

@@ -35,8 +35,8 @@ from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-# Maximum probes to find the last entry that fits by message indexes: interpolations (GUESSES), which usually
-# succeed, then a bisection, which always succeeds.
+# Maximum probes to find, by message indexes, the last entry within a limit: interpolations (GUESSES), which
+# usually succeed, then a bisection, which always succeeds.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
 
@@ -69,7 +69,7 @@ class Taken(NamedTuple):
     """A partition's part of a batch, so far.
 
     Attributes:
-        room: rest of the partition's limit, for entries that were not probed; None: the part is complete.
+        room: rest of the partition's share, for entries that were not probed; None: the part is complete.
     """
 
     end: MessageId
@@ -82,7 +82,7 @@ class Admission:
     """Plans the ends of one query's micro-batches.
 
     Attributes:
-        failed: partitions without a complete answer of the broker for the last plan.
+        failed: partitions for which the broker has not answered, or not completely, in the last plan.
     """
 
     def __init__(self, limits: Limits, source: BrokerProbe, calls: Calls[Partition]) -> None:
@@ -159,7 +159,7 @@ class Admission:
         return bool(self._scans.busy or self._searches.busy)
 
     def _forget(self, starts: Mapping[Partition, MessageId]) -> None:
-        """Drops probed entries up to ``starts``; all of a partition if it was late or its start was moved."""
+        """Drops probed entries up to ``starts``; drops all if the broker was late or the start was moved."""
         slow = self._scans.take()
         for partition, start in starts.items():
             known = partition.known
@@ -224,7 +224,7 @@ class Admission:
         ends: Mapping[Partition, MessageId],
         rooms: Mapping[Partition, Room],
     ) -> dict[Partition, KnownEntries]:
-        """Probes entries until they fill each limit in ``rooms``; leaves out failed and slow partitions."""
+        """Probes each partition's entries until its limit is filled; leaves out failed and slow ones."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
         def scan(partition: Partition, known: KnownEntries | None) -> KnownEntries:
@@ -254,7 +254,7 @@ class Admission:
         for partition, found in scans.items():
             if isinstance(found, PulsarError):
                 continue
-            # The position may have been set back since the scan began.
+            # The partition may have been deleted, or its position moved back, since the scan began.
             if partition not in starts or not found.follow(starts[partition]):
                 found.close()
                 continue

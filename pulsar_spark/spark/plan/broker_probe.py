@@ -35,7 +35,7 @@ class ScanLimit(NamedTuple):
 
     @classmethod
     def of(cls, partitions: int) -> ScanLimit:
-        """Returns the limit of each of ``partitions`` partitions."""
+        """Returns the limit for each partition, if ``partitions`` partitions are probed."""
         return cls(
             max(1, min(SCAN_ENTRIES, SCAN_ENTRIES_IN_ALL // partitions)),
             max(1, min(SCAN_BYTES, SCAN_BYTES_IN_ALL // partitions)),
@@ -90,11 +90,11 @@ class BrokerProbe:
         return self._ends[key]
 
     def tracks(self, ranges: Iterable[Range]) -> dict[TopicName, Track]:
-        """Returns the entries of ranges over several ledgers, as a numbering (:class:`Track`) by topic."""
+        """Numbers the entries of ranges over several ledgers; returns a :class:`Track` for each, by topic."""
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
-        """Finds the ledgers of entries, by topic and number, and stores their ends in the tracks."""
+        """Finds the ledgers of numbered entries, by topic, and stores the ledgers' ends in the tracks."""
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:

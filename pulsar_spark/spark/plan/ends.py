@@ -51,7 +51,7 @@ class EndAnswers(NamedTuple):
     """The result of one refresh.
 
     Attributes:
-        answers: answers of partitions with a request.
+        answers: last messages of partitions whose end was requested.
         gone: partitions that no longer exist.
         arrived: partitions whose tails received an entry or the end of the topic.
     """
@@ -75,7 +75,7 @@ class EndTracker:
         self._numbers = 0
 
     def add(self, answers: Mapping[Partition, LastMessageId]) -> None:
-        """Tracks more partitions, with fresh answers, until they are closed."""
+        """Tracks the ends of more partitions until they are closed; ``answers``: their present ends."""
         now = self._client.now()
         for each, answer in answers.items():
             each.number, self._numbers = self._numbers, self._numbers + 1
@@ -135,7 +135,7 @@ class EndTracker:
         return EndAnswers(answers, gone, arrived)
 
     def _take_arrivals(self) -> Collection[Partition]:
-        """Marks partitions with entries after their known ends as active; returns all with arrivals."""
+        """Returns partitions whose tails received entries; those after the known ends make them active."""
         now = self._client.now()
         arrived = self._arrivals.take()
         for partition in arrived:

@@ -189,7 +189,7 @@ class LossCheck:
     def _stored(self, topic: TopicName, position: MessageId, answer: LastMessageId) -> Stored:
         """Requests the entries that a partition stores around a processed position."""
         begin, end = self._client.bounds(topic).begin, self._client.stored_end(topic)
-        if self._client.read_compacted:  # missing entries are no loss
+        if self._client.read_compacted:  # entries that compaction has removed are no loss
             return Stored(begin, end, position.entry)
         if not answer.last.is_entry:
             begin = max(begin, end)  # without entries, brokers may report an old begin

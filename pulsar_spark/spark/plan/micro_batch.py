@@ -111,7 +111,7 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the tasks of the micro-batch ``(start, end]``, without deleted or set back partitions.
+        """Returns the tasks of the micro-batch ``(start, end]``; no partition that is deleted or set back.
 
         Args:
             partitions: state of each partition; stores whether the user's start time was found.

@@ -64,7 +64,7 @@ _MAX_REST = 10
 
 
 class Life(Enum):
-    """The states of a partition since the subscription was opened; if several apply, the last one listed."""
+    """The states of a partition since the subscription was opened; if several apply, the last one counts."""
 
     OPEN = "micro-batches read it"
     HELD = "it is a segment that follows one which is not read to its end"
@@ -83,7 +83,7 @@ class AckStep(Enum):
 
 
 class _Probed(NamedTuple):
-    """The entry up to which a partition was probed for chunks, and the time of the probe."""
+    """The ledger in which a partition was last probed for chunks, and the time of the probe."""
 
     ledger: int
     at: float
@@ -187,7 +187,7 @@ class Partition:
         self._request = now, self.asked
 
     def answered(self) -> None:
-        """Records that the answer to the last request is used now."""
+        """Records that the answer to the last request is used now, with the values of that request."""
         self.asked_at, self.asked_before = self._request
 
     def moved(self, mark_delete: MessageId) -> None:
@@ -210,7 +210,7 @@ class Partition:
         self.is_set_back = False
 
     def see(self, message: MessageId) -> None:
-        """Records a message that the partition has, or had."""
+        """Updates :attr:`next_seen` with a message that the partition has, or had."""
         position = self.position_or_start
         if message > position and (message < self.next_seen or self.next_seen <= position):
             self.next_seen = message
@@ -346,7 +346,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Lets ``tail`` read up to the known end, without waiting; False if it is lost or too slow."""
+        """Lets ``tail`` read up to the known end, without waiting; False if it is lost or too far from it."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:

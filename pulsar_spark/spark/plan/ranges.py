@@ -63,7 +63,7 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         # before the first entry, which Spark 4.0 and 4.1 may pass.
         if first < last and last.is_entry:
             ranges.append(Range(topic, first, last))
-    # An offset from a checkpoint has another order than the equal offset in the run that planned it.
+    # Sorted, because a checkpoint's offset has another order than the equal offset of the earlier run.
     return sorted(ranges, key=lambda each: (str(each.topic.base), each.topic.partition))
 
 
@@ -95,10 +95,10 @@ class SplitSource(Protocol):
     """The broker's answers for splitting ranges. Its methods raise PulsarError."""
 
     def tracks(self, ranges: Sequence[Range]) -> Mapping[TopicName, Track]:
-        """Returns the numbered entries (:class:`Track`) of ranges over several ledgers, by topic."""
+        """Numbers the entries of ranges over several ledgers; returns a :class:`Track` for each, by topic."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Finds the ledgers of entries, by topic and number, and stores their ends in the tracks."""
+        """Finds the ledgers of numbered entries, by topic, and stores the ledgers' ends in the tracks."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """Returns estimates of the messages per entry, by topic."""
@@ -201,7 +201,7 @@ class Track:
                 failures += 1
 
     def place(self, number: int) -> MessageId:
-        """Returns the position of an entry, whose ledger was searched."""
+        """Returns the position of an entry by its number; :meth:`find` must have found its ledger."""
         _, (after, upper) = self._around(number)
         return upper.back(after - number)
 

@@ -123,7 +123,7 @@ def first_entries(
         return []
 
 
-_TOLERANCE_MS = 1000  # a time that may be earlier by more milliseconds is probed
+_TOLERANCE_MS = 1000  # milliseconds by which a time may be too early; if more, the message is probed
 _MAX_PROBES = 8  # probes at each trigger
 _PATIENCE = 0.5  # seconds to wait for these probes
 

@@ -257,8 +257,8 @@ class Checkpoint(NamedTuple):
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
         """Makes a checkpoint whose last micro-batch must run again.
 
-        ``processed`` lacks partitions that had been deleted when the micro-batch was planned (no end), or had
-        ended before their start (an earlier end), because both were reported then.
+        ``processed`` lacks partitions that the end lacks, because they were deleted, and partitions that end
+        before their start, because their topic ended there. Both were reported when the batch was planned.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {
@@ -334,7 +334,7 @@ def _check(
     answers: Mapping[TopicName, LastMessageId],
     missing: Container[TopicName],
 ) -> bool:
-    """Judges changes of a partition while the query was stopped; False if it is gone by now."""
+    """Judges changes of a partition while the query was stopped; False if it no longer exists."""
     if topic not in answers:
         return False
     try:

@@ -105,7 +105,7 @@ class QueryPlanner:
             if end is not None:
                 positions = start_before(started, end.positions, self._options)
                 self._loss_check.check_first_end(started.subscription, end.positions)
-                self._start_is_durable = True  # Spark has checkpointed it by the next latest()
+                self._start_is_durable = True  # Spark checkpoints the start before the next latest()
             witness = self._witnesses.at_start(positions) if end is None else None
             self._fresh = Offsets(name, positions, witness)
         return self._fresh
@@ -203,7 +203,7 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
                 deleted.append(partition)
-        # Only earlier reports of deletions are forgotten, because the answers include those deletions.
+        # The answers include deletions that were reported before, so these reports are not needed any more.
         self._topics.forget_deleted([each.topic for each in answers])
         self._ends.renew_tails(list(answers), len(subscription.partitions))
         for partition in deleted:
@@ -284,7 +284,7 @@ class QueryPlanner:
         return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
 
     def _next_due(self, subscription: Subscription, *, is_all_acknowledged: bool) -> float:
-        """Returns when the next work is due without new entries."""
+        """Returns the time of the next work if no new entries arrive."""
         now = self._client.now()
         times = [
             self._ends.due_at,
@@ -409,7 +409,7 @@ class QueryPlanner:
         if self._frozen is not None:
             for topic in answers:
                 state = self._partitions[topic]
-                # A new segment gets its present end, because otherwise it may grow and the run never end.
+                # A partition added later is read to its present end, so that the run ends although it grows.
                 state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:

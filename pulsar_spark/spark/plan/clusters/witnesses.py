@@ -53,7 +53,7 @@ _RENEWED_AFTER = 3600.0
 _MAX_SEARCHED = 10_000
 _FIRST_READ = 16  # messages of a search's first read; each later read has twice as many
 _READ_BYTES = 1 << 20  # maximum bytes of one read
-_MAX_CLUSTERS = 8  # maximum source clusters that are tried
+_MAX_CLUSTERS = 8  # maximum clusters that are tried as the source of a copy
 
 _MAY_BE = "it may be another cluster, whose message ids say nothing"
 
@@ -85,7 +85,7 @@ class Witnesses:
         self._probes_left = _MAX_PROBES
         self._probes_at = client.now() + _RENEWED_AFTER
         self._is_gone = False  # the checkpoint's witness was deleted; any other entry replaces it
-        self._young: tuple[Witness, float] | None = None  # next witness, not in use yet; time found
+        self._young: tuple[Witness, float] | None = None  # next witness, and when it was found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
         """Returns the witness of a new query, an entry before its start; None if there is no such entry.
@@ -287,7 +287,7 @@ class Witnesses:
 
 
 def copied_partition(client: PlanningClient, topic: TopicName, cluster: str) -> CopiedPartition:
-    """Returns a partition for a query that has read it in another cluster."""
+    """Returns an object that finds a topic's copies from ``cluster``, where the query has read the topic."""
     begin, last = client.bounds(topic)
     return CopiedPartition(partial(_read, client, topic, last), cluster, begin, last)
 

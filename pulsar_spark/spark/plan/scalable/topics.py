@@ -119,7 +119,7 @@ class ScalableTopics:
 
     @property
     def _orders_now(self) -> list[SegmentOrder]:
-        """Returns a copy of all orders, because a listing thread may add one meanwhile."""
+        """Returns the segment orders of all topics, as a copy, because a listing thread may add orders."""
         return [*self._orders.values()]
 
     @property
@@ -278,7 +278,7 @@ class ScalableTopics:
 
     @property
     def empty(self) -> set[TopicName]:
-        """Returns the sealed segments without entries, because brokers may not find their first position."""
+        """Returns the sealed segments without entries; brokers may not find a first position in them."""
         return {
             name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_entry
         }
