@@ -16,7 +16,7 @@ cannot prove a move to a new cluster, so the planner looks for another entry as 
     subscription
     no entry at the id; no copy                        is judged by the subscription
 
-A query that has moved may only return to a cluster that it has left, even if its subscription exists there.
+A query that has moved may only return to the cluster that it has left, even if its subscription exists there.
 Any other move is refused.
 """
 
