@@ -19,8 +19,7 @@ PROTOCOL_VERSION = 21
 
 _Type = pb.BaseCommand
 
-# Head of SEND: size of the rest, size of the command, type of the command and tag of its body, size of the
-# body.
+# First bytes of SEND: size of the rest of the frame, size of the command, _SEND_TAGS, size of the body.
 _SEND_HEAD = struct.Struct(">II3sB")
 _SEND_SIZE = 4  # bytes of the command before its body
 _SEND_TAGS = b"\x08\x06\x32"  # the command's type, and the tag of its body
@@ -301,7 +300,7 @@ def producer(
 
     The broker registers a ``schema`` that is new to the topic; None: a producer of bytes. A namespace may
     require ``encrypted`` producers. With exclusive access, ``topic_epoch`` is the value in the broker's last
-    answer to this producer, so that the broker detects if another producer has had access since.
+    answer to this producer. By it the broker detects that another producer has had access since.
     """
     command = pb.CommandProducer(
         topic=topic,

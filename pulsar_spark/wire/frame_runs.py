@@ -1,8 +1,8 @@
-"""Consecutive frames of one kind by column, without a Python object for each: Messages and Receipts.
+"""Reads consecutive frames of one type by column, without a Python object for each frame.
 
-Messages are runs of MESSAGE frames, Receipts runs of SEND_RECEIPT frames. Consecutive MESSAGE commands that
-the broker sends to one consumer differ only in the bytes of the entry id. So each command is compared with
-the previous one, and the ids are read by column. A command that differs more is parsed.
+``Messages`` holds consecutive MESSAGE frames, ``Receipts`` consecutive SEND_RECEIPT frames. MESSAGE commands
+that a broker sends to one consumer usually differ only in the bytes of the entry id. So each command is
+compared with a template, and the ids are read by column. A command that differs more is parsed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pulsar_spark.wire.fields.field_walk import (
 from pulsar_spark.wire.wire_values import varint
 
 _U32 = struct.Struct(">I")
-_MAX_GROUP_SIZE = 1 << 20  # bytes
-_TAIL_TAGS = frozenset(b"\x18\x28")  # fields after the entry id: partition, redelivery count, epoch
+_MAX_GROUP_SIZE = 1 << 20  # maximum bytes of messages that are decoded in one call
+_TAIL_TAGS = frozenset(b"\x18\x28")  # tags of partition or redelivery count, and of the consumer epoch
 
 
 class Messages(NamedTuple):
@@ -53,9 +53,9 @@ class Template(NamedTuple):
     """A MESSAGE command with which other commands are compared.
 
     Attributes:
-        head: the command, after its size, up to the entry id.
+        head: bytes of the frame from the command's size up to the entry id.
         entry_size: bytes of the entry id.
-        tail: the bytes after the entry id.
+        tail: bytes of the command after the entry id.
         consumer_id: consumer id of all commands that match.
         ledger: ledger id of all commands that match.
     """
@@ -95,14 +95,14 @@ NO_TEMPLATE = Template(b"no command", 0, b"", 0, 0)
 
 
 def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
-    """Makes a template of a MESSAGE command; NO_TEMPLATE, which matches nothing, for an unusual encoding."""
+    """Makes a template of a MESSAGE command; NO_TEMPLATE, which matches nothing, for unexpected bytes."""
     message = parsed.message
     place = message.message_id
     if place.ledgerId >> 63 or place.entryId >> 56:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The lengths of the body and of the id are copied from the command; its other bytes are compared below.
+    # Encodes the expected bytes, to be compared with the command. Only two lengths are copied from it.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -115,12 +115,12 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
 
 
 def _is_plain(tail: bytes) -> bool:
-    """Whether the rest of a well-formed command has only unused numeric fields."""
+    """Whether the bytes after the entry id are only numeric fields that this client ignores."""
     begins = True
     for byte in tail:
         if begins and byte not in _TAIL_TAGS:
             return False
-        # A tag is one byte; its number ends with the first byte up to 0x7f.
+        # Each field is a tag of one byte and a varint, whose last byte is below 0x80.
         begins = not begins and byte < 0x80
     return begins
 
@@ -240,7 +240,7 @@ def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
 
 
 def _number(fields: Fields, number: int) -> Ints:
-    """Returns a field that all commands must have."""
+    """Returns a numeric field; raises NotPlainError unless all commands have it."""
     require(number in fields.numbers)
     values, has = fields.numbers[number]
     require(every(has))

@@ -36,7 +36,7 @@ from pulsar_spark.wire.frame_runs import (
 
 Received: TypeAlias = "Frame | Messages | Receipts"
 
-# Bytes of a frame beyond the maximum message size: the broker's own allowance.
+# Maximum bytes of a frame beyond the maximum message size, as in the broker.
 FRAME_PADDING = 10 * 1024
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
 # Brokers send the names of a namespace's topics in one frame, however many there are; 800,000 fit into this.
@@ -68,7 +68,7 @@ class Frame(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A decoded payload section; index and time: None if the broker sends none."""
+    """A decoded payload section; ``broker_index`` and ``broker_time`` are None if the broker sends none."""
 
     metadata: pb.MessageMetadata
     payload: memoryview
@@ -116,8 +116,8 @@ class FrameReader:
     frames for one producer one :class:`Receipts`.
 
     Attributes:
-        max_message_size: maximum message size in bytes; a larger frame, by more than the padding, is refused
-            before it is buffered.
+        max_message_size: maximum message size in bytes. A frame that exceeds it by more than FRAME_PADDING
+            is refused before it is buffered.
         expects_list: whether a list of topics was requested, whose frame may have up to MAX_LIST_SIZE bytes.
     """
 
@@ -138,7 +138,7 @@ class FrameReader:
         """
         frames: list[Received] = []
         position = self._finish_pending(data, frames) if self._pending else 0
-        run = array("q")  # starts of consecutive frames of one kind, to be read by column
+        run = array("q")  # starts of consecutive frames of one type, to be read by column
         run_kind = None
         while not self._pending:
             left = len(data) - position
@@ -158,7 +158,7 @@ class FrameReader:
                 self._take(data, position, position + self._needed, frames)
                 position += self._needed
                 continue
-            # Most frames of a kind have the same size.
+            # Frames of one type mostly have one size, so the next frames are tried with this size.
             head, size = data[position : position + head_size], self._needed
             last = len(data) - size
             for _ in range(_MANY):
@@ -199,7 +199,7 @@ class FrameReader:
     def _take_run(
         self, kind: int | None, data: bytes, run: array[int], end: int, frames: list[Received]
     ) -> None:
-        """Reads consecutive frames of one kind, by column if possible."""
+        """Reads consecutive frames of one type, by column if possible."""
         if len(run) >= (_FEW_RECEIPTS if kind == _RECEIPT else _FEW_MESSAGES):
             starts = np.frombuffer(run, np.int64)
             ends = np.append(starts[1:], end)
@@ -233,9 +233,9 @@ class FrameReader:
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _size(self, data: bytes, position: int) -> int:
-        """Returns a frame's size in bytes; or the number of its bytes that are needed to check the size.
+        """Returns a frame's size in bytes; or the number of first bytes that are needed to check the size.
 
-        At least four bytes of the frame must be in ``data``.
+        ``data`` must have at least four bytes of the frame.
         """
         (total,) = _U32.unpack_from(data, position)
         allowed = self.max_message_size + FRAME_PADDING
@@ -293,7 +293,7 @@ def _parse_frame(body: memoryview) -> Frame:
         raise ProtocolError("the peer sent bytes that are not a Pulsar command") from error
     if command.type in _TYPES_WITH_TEXT and not _is_utf8(command):
         raise ProtocolError("the peer sent a command with text that is not UTF-8")
-    # The runtime also parses commands that lack required fields; an unknown type looks like a missing one.
+    # Protobuf also parses commands without required fields. A command of an unknown type has no ``type``.
     if command.HasField("type") and not command.IsInitialized():
         raise ProtocolError(f"the peer sent a command of type {command.type} without a required field")
     return Frame(command, body[4 + size :])
@@ -303,7 +303,7 @@ def _has_text(kind: Any) -> bool:
     """Whether a message type may contain text, directly or in a nested message."""
     return any(
         field.type == FieldDescriptor.TYPE_STRING
-        # A message id may contain another one.
+        # ``kind`` itself is not visited again, because a message id may contain a message id.
         or (field.message_type not in (None, kind) and _has_text(field.message_type))
         for field in kind.fields
     )
@@ -317,7 +317,7 @@ _TYPES_WITH_TEXT = frozenset(
 
 
 def _is_utf8(message: Message) -> bool:
-    """Whether all texts are UTF-8; the runtime with C code returns bytes for a text that is not."""
+    """Whether all texts are UTF-8; protobuf's C runtime returns bytes for a text that is not UTF-8."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             if not all(map(_is_utf8, [value] if isinstance(value, Message) else value)):
@@ -351,7 +351,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata cannot be parsed") from error
     if not parsed.IsInitialized():
         raise CorruptError("an entry's metadata lacks a required field")
-    # Counting takes longer than comparing sizes.
+    # The size is compared first, because counting takes longer; each property has more than one byte.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"

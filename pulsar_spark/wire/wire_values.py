@@ -1,4 +1,4 @@
-"""Message ids, counts, schemas, their versions and varints <-> the form in commands and entries.
+"""Converts message ids, counts, schemas, schema versions and varints to and from their wire form.
 
 Ids are unsigned on the wire: negative ones such as -1 (earliest) are written as their two's complement.
 """

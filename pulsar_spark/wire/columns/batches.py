@@ -131,14 +131,14 @@ def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, ga
 def encode_batch_messages(
     columns: MessageColumns, keys: EncodedKeys | None = None, *, order: Ints | None = None
 ) -> EncodedMessages:
-    """Encodes each row as a single message of a batch, so that any run of rows is a batch's payload.
+    """Encodes each row as a single message; the bytes of any consecutive rows are a batch's payload.
 
     A null value is written as ``null_value`` without a payload; other nulls are left out. A message in a
     batch has no ``deliver_at``.
 
     Args:
         columns: rows to encode.
-        keys: encoded keys of the rows; None: as ``encode_keys`` encodes them by default.
+        keys: encoded keys of the rows; None: the result of ``encode_keys``.
         order: indexes of the rows in the order to write, int64[m]; None: all rows as given.
 
     Raises:

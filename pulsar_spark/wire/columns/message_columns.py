@@ -1,8 +1,8 @@
-"""Many messages as Arrow arrays, and protobuf fields as columns, in batches and unbatched.
+"""Messages as Arrow columns <-> protobuf fields, in batches and unbatched.
 
-Writers accept MessageColumns, whose columns the functions below encode as fields. Reading makes
-DecodedColumns, with rules for nulls; the bytes of a column are copied once, when it is first requested. Keys
-are text or base64 on the wire, and texts are UTF-8.
+``MessageColumns`` are messages to write; the functions below encode their columns as fields.
+``DecodedColumns`` are messages that were read; the bytes of a column are copied once, when it is first
+requested. On the wire keys are text or base64, and texts are UTF-8.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ class MessageColumns:
 
 
 class DecodedColumns:
-    """Decoded messages by column, as in MessageColumns; rules: :func:`batches.decode_batches`.
+    """Decoded messages by column, as in MessageColumns; nulls as in :func:`batches.decode_batches`.
 
     A column is made when it is first requested.
 
     Args:
-        selected: indexes of the selected rows, ascending; None: all.
-        value: values of all rows, if they are not in ``body``; then ``selected`` must be None.
+        body: bytes that contain the fields.
+        selected: indexes of the selected messages, ascending; None: all.
+        value: values of the messages, if they are not in ``body``; then ``selected`` must be None.
 
     Raises:
         CorruptError: a key flagged as base64 is not base64.
@@ -99,14 +100,14 @@ class DecodedColumns:
         self._selected = selected
         self._value = value
         if flag(fields, numbers.key_is_base64) is not None:
-            _ = self.key  # so that an invalid key is always found
+            _ = self.key  # raises for a key that is not base64, even if nobody requests the keys
 
     def __len__(self) -> int:
         return len(self._fields.start) if self._selected is None else len(self._selected)
 
     @property
     def starts(self) -> Ints:
-        """Start of each message in the body, also of messages that are not selected, int64[n]."""
+        """Start of each message in ``body``, also of messages that are not selected, int64[n]."""
         return self._fields.start
 
     @cached_property
@@ -155,7 +156,7 @@ class DecodedColumns:
         return _signed(self._fields, self._numbers.sequence_id, self._selected)
 
     def rows(self, rows: Ints) -> DecodedColumns:
-        """Returns the messages at ascending indexes; only if the constructor got no ``value``."""
+        """Returns the messages at ascending indexes; must not be called if ``value`` was passed."""
         selected = rows if self._selected is None else self._selected[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, selected)
 

@@ -31,7 +31,7 @@ from pulsar_spark.wire.columns.message_columns import (
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
 
-_SMALL = 4096  # mean bytes of a payload, below which payloads are copied
+_SMALL = 4096  # mean bytes of a payload; smaller payloads are copied
 
 
 class EncodedSingle(NamedTuple):
@@ -67,7 +67,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
 
     Attributes:
         metadata: metadata of all messages, one after the other.
-        bounds: bounds of each message's metadata, int64[n + 1].
+        bounds: offsets of the messages in ``metadata``, int64[n + 1].
         payload: bytes that contain the payloads.
         at: start of each payload, int64[n].
         end: end of each payload, int64[n].
@@ -128,8 +128,8 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
 
     Args:
         entries: entries, none of which is a batch.
-        payloads: complete, decompressed payloads; None: the payloads of ``entries`` are. A single payload is
-            not copied.
+        payloads: complete, decompressed payloads; None: use those of ``entries``. A single payload is not
+            copied.
 
     Raises:
         CorruptError: a key flagged as base64 is not base64.

@@ -24,8 +24,8 @@ def batch_metadata(
     Args:
         sequence_ids: sequence ids of the first and the last message; the last one is the highest.
         uncompressed_size: size of the batch in bytes before compression.
-        keyed_by: message whose keys the batch gets, so that a broker sends the batch to their Key_Shared
-            consumer; None: no keys.
+        keyed_by: message whose keys the batch gets, so that a broker sends the batch to the Key_Shared
+            consumer of these keys; None: no keys.
     """
     first, highest = sequence_ids
     key = flag = ordering_key = b""
@@ -79,7 +79,7 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
     Args:
         uuid: common id of the message's chunks.
         chunk_id: number of the chunk, from 0.
-        total_size: bytes of all their payloads as stored.
+        total_size: total stored bytes of all chunks' payloads.
     """
     metadata = pb.MessageMetadata(
         uuid=uuid.encode(), num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
@@ -93,7 +93,7 @@ def schema_version_field(version: bytes) -> bytes:
 
 
 def entry_hash_fields(lowest: int, highest: int) -> bytes:
-    """Serializes the range of the messages' bucket hashes, to be appended to the metadata of a batch."""
+    """Serializes the lowest and highest key hash of a batch in a segment of a scalable topic."""
     return b"\x88\x02" + varint(lowest) + b"\x90\x02" + varint(highest)
 
 

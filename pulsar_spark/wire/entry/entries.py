@@ -1,11 +1,11 @@
-"""Delivered broker entries by column, before their payloads are decoded; limits of their contents.
+"""Received entries by column, before their payloads are decoded; limits of their contents.
 
 Any producer can store a few bytes that decompress to millions of messages, or of items in their values. Size
 alone does not show an attack, because clients compare ``maxMessageSize`` with compressed bytes, and equal
 rows compress to a few bytes, too. Time is spent on messages (several microseconds each) and on items (about
-one microsecond each): items of lists and maps, and fields found by name. So each stored byte allows a
-number of items, and each uncompressed byte a fraction, enough for honest values. Further items count against
-the allowance of the task.
+one microsecond each): items of lists and maps, and fields found by name. So an entry may have
+ITEMS_PER_BYTE items for each stored byte, and ITEMS_PER_UNCOMPRESSED for each uncompressed byte, which is
+enough for ordinary values. Further items use an allowance that all entries of a task share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pulsar_spark.wire.frames import decode_payload_section
 _FEW = 24  # entries; fewer are parsed by protobuf, which takes less time than numpy's calls
 _SMALL = 4096  # mean bytes; larger entries are parsed one by one by protobuf, without copying payloads
 
-# Globals, because attributes of an enum take longer.
+# Copied to globals, because access to an attribute of an enum takes longer.
 _MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
 _PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
 _COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
@@ -53,8 +53,8 @@ class Entry(NamedTuple):
         payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
         broker_index: the broker's index of the entry's last message; None if the broker sends none.
         broker_time: arrival at the broker in ms since the epoch; None if the broker sends none.
-        first_chunk: None, or the first chunk's id of an assembled message, whose payload is complete, and
-            whose ids, metadata, index and time are the last chunk's.
+        first_chunk: id of the first chunk, if this is a complete chunked message; then all attributes but
+            ``payload`` are the last chunk's.
     """
 
     ledger: int
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Data shared by slices.
+    """The data of n entries; slices of ``Entries`` share it.
 
     Attributes:
         sizes: bytes of metadata and payload, int64[n].
@@ -166,7 +166,7 @@ class Entries:
 
     @property
     def last_sequence_id(self) -> Ints:
-        """Sequence ids of the last messages of entries, whose messages have ascending ids, int64[n]."""
+        """Sequence id of each entry's last message; a batch has consecutive ids, int64[n]."""
         ids: Ints = self.sequence_id + np.maximum(self.messages, 1) - 1
         return ids
 
@@ -213,7 +213,7 @@ class Entries:
 
     @property
     def text_sizes(self) -> Ints:
-        """Bytes of the metadata's texts, such as the producer's name, that each message repeats, int64[n]."""
+        """Size of the fields that each row of an entry repeats, such as the producer's name, int64[n]."""
         sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
         for field in _TEXTS_OF_MESSAGES:
             if field in self._block.fields.spans:
@@ -288,7 +288,7 @@ class Entries:
 
 
 class Decoded(NamedTuple):
-    """The result of :func:`decode`."""
+    """The entries before the first corrupt entry; the error and the id of the corrupt entry, if any."""
 
     entries: Entries
     corrupt: CorruptError | None = None
@@ -375,26 +375,26 @@ def _messages(fields: Fields, count: int) -> np.ndarray[tuple[int], np.dtype[np.
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# Items that each stored byte of an entry pays for, and each uncompressed byte.
+# Items that an entry may have for each stored byte, and for each uncompressed byte.
 ITEMS_PER_BYTE, ITEMS_PER_UNCOMPRESSED = 8, 1 / 32
 # Maximum messages of any entry, and further messages for each stored byte.
 FREE_MESSAGES, MESSAGES_PER_BYTE = 100_000, 0.5
 
 
 def max_messages(stored: Ints) -> Ints:
-    """Returns the maximum messages of entries with these numbers of stored bytes, int64[n]."""
+    """Returns the maximum number of messages of each entry, by its stored bytes, int64[n]."""
     return (FREE_MESSAGES + MESSAGES_PER_BYTE * stored).astype(np.int64)
 
 
 def items_per_byte(stored: Ints, uncompressed: Ints) -> Floats | None:
-    """Returns the number of items that each byte of an entry pays for.
+    """Returns the number of items that an entry may have for each byte of its decompressed payload.
 
     Args:
         stored: stored bytes of each entry, int64[n].
         uncompressed: bytes of each decompressed payload, int64[n].
 
     Returns:
-        float64[n], infinite for entries without a limit; None if no entry has one.
+        float64[n], infinite for entries without a limit; None if no entry has a limit.
     """
     paid = ITEMS_PER_BYTE * stored
     is_checked = uncompressed > paid

@@ -107,7 +107,7 @@ NUMBERS = Numbers(
     null_key=EntryField.NULL_KEY,
 )
 _U64 = (1 << 64) - 1
-# Globals, because attributes of an enum take longer.
+# Copied to globals, because access to an attribute of an enum takes longer.
 _PROPERTIES, _COMPRESSION, _ORIGIN = EntryField.PROPERTIES, EntryField.COMPRESSION, EntryField.ORIGIN
 _REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 
@@ -124,7 +124,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
             found.add(row, field.number, value)
         for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
             number, value = unknown.field_number, unknown.data
-            # For the protobuf runtime, a compression that the enum lacks is an unknown field.
+            # Protobuf stores a number that its CompressionType lacks as an unknown field; readers need it.
             is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
             if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
                 found.add(row, number, value)
@@ -185,7 +185,7 @@ class Sections(NamedTuple):
     """n payload sections.
 
     Attributes:
-        fields: fields of the metadata, which begins at ``start``; ``value`` is the stored payload.
+        fields: fields of the metadata: ``start`` is where the metadata begins, ``value`` the stored payload.
         indexes: the broker's index of each entry's last message, int64[n]; -1 if it sends none.
         times: arrival times at the broker in ms since the epoch, int64[n]; -1 if it sends none.
     """
@@ -222,7 +222,7 @@ def read_sections(messages: Messages) -> Sections:
 
 
 def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Reads the broker's metadata; returns its indexes and times, and the start of each section's rest."""
+    """Reads BrokerEntryMetadata, if any; returns indexes, times, and the start of the bytes after it."""
     found = {number: np.full(len(at), -1, np.int64) for number in (_INDEX, _TIMESTAMP)}
     has: Flags = big_endian(body, at, 2) == _BROKER_ENTRY_MAGIC
     if not has.any():
@@ -234,7 +234,7 @@ def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints]
     numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
     for number in found.keys() & numbers.keys():
         values, given = numbers[number]
-        found[number][rows[given]] = np.maximum(values[given], -1)  # a number beyond int64 counts as none
+        found[number][rows[given]] = np.maximum(values[given], -1)  # -1 (none) for a number beyond int64
     rest = at.copy()
     rest[rows] = last
     return found[_INDEX], found[_TIMESTAMP], rest

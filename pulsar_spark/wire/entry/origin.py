@@ -15,8 +15,8 @@ brokers store it unchanged, and every client skips it.
     10-17   ledger id and
     18-21   entry id of the first entry of the micro-batch that the task has stored in the topic
             partition; both -1 in that entry itself
-    22-25   the query's run, as a hash of Spark's id; the first bit is 1 if an earlier run had stored rows of
-            the micro-batch in the topic before this entry was sent
+    22-25   the query's run, as a hash of Spark's run id; the first bit is 1 if an earlier run had stored rows
+            of the micro-batch in the topic before this entry was sent
     26-37   signature of the bytes before, the name of the topic partition and, in that first entry, its other
             metadata and its payload; without the metadata of a chunk, which change if it is sent again
     ======  =====================================================================================
@@ -34,7 +34,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
 _FIELDS = struct.Struct(">IIHqiI")
-_LEDGER = 10  # offset of the ledger id; the first bit of its first byte is its sign
+_LEDGER = 10  # offset of the ledger id, whose first bit is its sign
 _SIGNATURE_SIZE = 12
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _AGAIN = 1 << 31
@@ -64,7 +64,7 @@ class Origin:
 
     @property
     def when(self) -> tuple[int, int]:
-        """Returns micro-batch and write, which ascend as a query writes."""
+        """Returns (micro-batch, write); later writes of a query have larger pairs."""
         return self.batch, self.write
 
 
@@ -78,7 +78,7 @@ def encode_origin(
         payload: stored payload of the entry; used only if the origin has no ``begin``.
         metadata: other metadata of the entry, serialized; used like the payload. Empty for a chunk.
     """
-    if metadata and origin.begin is None:  # readers serialize parsed metadata in this order
+    if metadata and origin.begin is None:  # in the order in which readers serialize it
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
     run = origin.run | (_AGAIN if origin.is_again else 0)
@@ -108,7 +108,7 @@ def task_of_origin(field: bytes) -> int:
 
 
 def has_begin(field: bytes) -> bool:
-    """Whether a field without its tag names the first entry, so that its signature covers no payload."""
+    """Whether a field without its tag has ``Origin.begin``; then its signature covers no payload."""
     return field[_LEDGER : _LEDGER + 1] < b"\x80"
 
 

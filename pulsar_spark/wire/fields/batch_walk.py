@@ -1,8 +1,8 @@
-"""Finds the fields of a batch, in all messages at once if possible (:mod:`field_walk`).
+"""Finds the fields of a batch by a walk, which reads all messages at once (:mod:`field_walk`), if possible.
 
-A walk needs the starts of the messages. Guesses are enough, because a walk is accepted only if every message
-ends exactly at the guessed start of the next; by induction from byte 0 this proves all starts. Messages that
-a walk does not understand, or finds malformed, are left to :mod:`batch_scan`.
+A walk needs the start of each message. The starts are guessed, and accepted only if every message ends
+exactly at the guessed start of the next; by induction from byte 0 this proves all starts. If no guess is
+right, or a message is malformed or unusual, :mod:`batch_scan` reads the messages one by one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from pulsar_spark.wire.fields.field_walk import (
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, a scan costs less than numpy's calls
-_LONG = 2048  # bytes per message; for longer messages, steps are faster than a search
+_LONG = 2048  # mean bytes of a message; for longer messages, stepping is faster than a search
 _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
-_MAX_TEXTS = 4  # maximum texts before ``payload_size``: a key, and properties
-_MIN_DISTANCE = 8  # minimum average bytes between candidates, because checking one uses a hundred bytes
-_MAX_INSIDE = 4  # maximum rounds in which starts inside of values are removed
-_MAX_ZEROS = 8  # maximum words per message that look like a size; with more, steps are faster
+_MAX_TEXTS = 4  # maximum text fields before ``payload_size``: a key, and properties
+_MIN_DISTANCE = 8  # minimum mean bytes between guessed starts, because checking a start uses 100 bytes
+_MAX_INSIDE = 4  # maximum rounds that remove guessed starts inside of values
+_MAX_ZEROS = 8  # maximum 16-bit words per message that may be part of a size; with more, stepping is faster
 
 _LAYOUT = Layout(
     {
@@ -94,7 +94,7 @@ def find_separated_fields(
     return _walk_at_once(array, count, max_properties, after)
 
 
-# ---- guesses of where the messages start
+# ---- guesses of the messages' starts
 
 
 def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
@@ -112,10 +112,10 @@ def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | 
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) -> Ints | None:
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
-    A value that contains such a header by chance makes the search fail; text and most binary values do not.
-    The size of metadata below 1 KiB is two zero bytes, a byte below 4, and any byte. So the search looks for
-    16-bit words of its first and second byte (header at an even position) or of its second and third (odd),
-    and then compares the tag after the size with the first message's.
+    The search fails if a value contains such bytes by chance; text and most binary values do not.
+    The size of metadata below 1 KiB is two zero bytes, a byte below 4, and any byte. So the search finds
+    16-bit words of a zero byte and a byte below 4. They are bytes 1 and 2 of a size at an even position, or
+    bytes 2 and 3 at an odd position. Then the tag after the size must equal the first message's.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
@@ -134,10 +134,10 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
 
 
 def _confirmed(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Returns only starts at which another start's message ends, with ``gap`` bytes or none between.
+    """Returns the starts at which another message ends; other starts are inside of values.
 
-    Other starts are inside of values. Repeats until all starts are confirmed, because a removed start may
-    have confirmed another. Fields before ``payload_size`` are assumed to be texts of less than 128 bytes.
+    The message may also end ``gap`` bytes before. Repeats until all starts are confirmed, because a removed
+    start may have confirmed another. Assumes only texts below 128 bytes before ``payload_size``.
     """
     last = len(array) - 1
     at = np.minimum(starts + 4, last)
@@ -162,7 +162,7 @@ def _confirmed(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
 
 
 def _starts_by_steps(body: bytes, count: int) -> Ints | None:
-    """Steps from message to message, reading only up to ``payload_size``; None for an unusual header."""
+    """Steps from message to message, by the sizes in each header; None for an unusual header."""
     starts = [0] * count
     at = 0
     try:
@@ -196,7 +196,7 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 def _walk_at_once(
     array: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
 ) -> Fields | None:
-    """Walks from guesses that need no step from message to message; None if no guess is right."""
+    """Guesses the starts without stepping through the messages, and walks; None if no guess is right."""
     fields = _walk_from(array, _starts_of_one_size(array, count, after), max_properties, after)
     if fields is None and len(array) < _LONG * count:
         gap = 0 if after is None else int(after.max())
@@ -218,7 +218,7 @@ def _walk_from(
 
 
 def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after: Ints | None) -> Fields:
-    """Reads the fields of all messages, and proves the chain of messages."""
+    """Reads all fields; raises NotPlainError unless each message ends where the next begins."""
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
     ends, fields = _read_headers(body, starts, max_properties)
     require(PAYLOAD_SIZE in fields.numbers)
@@ -239,7 +239,7 @@ def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int
         return starts + layout.size, found
     cursor = starts + 4
     ends = cursor + big_endian(body, starts, 4)
-    # A walk from a wrong guess must not read other messages.
+    # The starts may be wrong guesses, so the metadata must end before the next start.
     require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))
     return ends, walk(body, starts, cursor, ends, _LAYOUT, max_properties)
 

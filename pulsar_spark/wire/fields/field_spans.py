@@ -1,7 +1,7 @@
 """Fields: the positions of each message's fields, before they become Arrow arrays.
 
-Headers with the same layout share one HeaderLayout (AlikeHeaders): each field is copied from the same offset
-of every header.
+A header is the size and the metadata of a message. If all headers have the same layout (AlikeHeaders), each
+field is copied from the same offset of every header.
 
 The layout of a batch, and of the KeyValue inside field 1:
 
@@ -44,7 +44,7 @@ SPANS = frozenset({PROPERTIES, KEY, ORDERING_KEY})
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
-# Maximum properties of an entry, because empty properties compress to almost nothing.
+# Maximum properties of an entry, because a few compressed bytes can hold millions of empty properties.
 MAX_PROPERTIES = 500_000
 LONGEST_VARINT = 10  # maximum bytes of a varint
 
@@ -63,17 +63,17 @@ class Numbers(NamedTuple):
 
 @dataclass(slots=True)
 class Fields:
-    """The positions of the fields in the body, and numbers, for n messages.
+    """The fields of n messages: numbers, and for other fields their positions in a buffer of bytes.
 
     Attributes:
         start: start of each message, int64[n].
-        value: (at, end) of the values, int64[n] each.
-        spans: field number -> (at, end, has) for KEY and ORDERING_KEY; absent if no message has the field. If
-            ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
-        numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
-        properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
-        alike: headers, if all have the same layout; they replace ``spans`` and ``properties``.
-        grid: grid of ``start``, if known and the headers are alike; else None.
+        value: starts and ends of the messages' values, int64[n] each.
+        spans: field number -> (starts, ends, has) of bytes and texts; no item if no message has the field.
+            If ``has`` is false, start and end are one position that keeps the starts ascending.
+        numbers: field number -> (values, has), values as signed 64 bit; no item if no message has the field.
+        properties: (row, name start, name end, value start, value end), int64[m] each, ordered by row.
+        alike: headers, if all have the same layout; then ``spans`` and ``properties`` are not set.
+        grid: ``start`` as a Grid, if the headers have the same layout and the starts form a grid; else None.
     """
 
     start: Ints
@@ -132,7 +132,7 @@ class Fields:
         )
 
     def max_properties(self, first: Ints) -> int:
-        """Returns the maximum properties in a batch; ``first``: index of each batch's first message."""
+        """Returns the largest number of properties in a batch; ``first``: first message of each batch."""
         if self.alike is not None:
             messages = np.diff(first, append=len(self.start)).max()
             return len(self.alike.layout.properties) * int(messages)
@@ -159,7 +159,7 @@ class HeaderLayout:
     """The layout of a header: positions in bytes from the start of its message.
 
     Attributes:
-        size: position of the value.
+        size: bytes of the header; the value follows.
         may_differ: mask of the bits that may differ between messages, in whole words of 8 bytes.
         spans: field number -> (at, end).
         numbers: field number -> (at, end) of its varint.
@@ -175,7 +175,7 @@ class HeaderLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlikeHeaders:
-    """The headers of n messages, which have the same layout.
+    """The headers of n messages with the same layout: equal sizes and the same fields at equal offsets.
 
     Attributes:
         grid: starts of the headers in ``body``.
