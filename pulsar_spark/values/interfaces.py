@@ -1,4 +1,4 @@
-"""The interfaces of each kind of schema: ValueDecoder, payloads -> column; ValueEncoder, column -> payloads.
+"""Interfaces that each kind of schema implements: ValueDecoder (payloads -> column) and ValueEncoder.
 
 Arrow types of columns are those of Spark (``pyspark.sql.pandas.types``): strings are ``string``, times
 ``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All fields are
@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pulsar_spark.values.value_bounds import ValueCost, ValueWork
-
-
-from typing import Final
-
-import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +47,11 @@ class ValueDecoder(Protocol):
 
     @property
     def plan(self) -> Hashable:
-        """Returns a key that equal decoders share; most versions of a schema have equal decoders."""
+        """Returns a key that equal decoders share, so that their rows are decoded in one call."""
         ...
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ...) -> DecodedValues:
-        """Decodes n values; a bad value never changes another.
+        """Decodes n values; a bad value does not affect other values.
 
         Args:
             values: ``binary`` [n], any offset; null is a tombstone, which is a null row, and not bad.
@@ -68,7 +62,7 @@ class ValueDecoder(Protocol):
         ...
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        """Returns the path of the field with the mistake of a bad value, and the mistake."""
+        """Returns why a value is bad: the path of the field, and the mistake."""
         ...
 
 
@@ -131,6 +125,6 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def is_variant(kind: pa.StructType) -> bool:
-    """Whether a struct is Spark's form of a variant, geometry or geography."""
+    """Whether a struct is the Arrow type of Spark's variant, geometry or geography."""
     marks = (b"variant", b"geometry", b"geography")
     return any(mark in (field.metadata or {}) for field in kind for mark in marks)

@@ -1,15 +1,15 @@
-"""Avro's types as JSON has them, because Java's classes write other JSON than their schemas imply.
+"""The types of values in JSON, because Java's classes write other JSON than their Avro schemas imply.
 
 Java's client makes the schema of a class by Avro's reflection, but writes JSON by Jackson:
 
     ==========================  ==================  ====================  ===============================
-    field of a class            its schema          its JSON              here
+    field of a class            its schema          its JSON              type here
     ==========================  ==================  ====================  ===============================
     Date, Timestamp and others  a record without    milliseconds, or      long, timestamp-millis
                                 fields              seconds with a point
     Duration, Object and all    a record without    anything              string, json: the JSON itself
     others without fields       fields
-    a class within itself       its name            an object             string, json
+    a recursive class           its name            an object             string, json
     char, char[]                int, array of it    text                  string, char or chars
     a decimal of more than 38   bytes, decimal      a number              string, number
     digits
@@ -18,10 +18,10 @@ Java's client makes the schema of a class by Avro's reflection, but writes JSON 
     strings                     records
     ==========================  ==================  ====================  ===============================
 
-So trees of JSON have more logical types: json, char, chars, number, time-millis, time-micros.
+So types of JSON have further logical types: json, char, chars, number, time-millis, time-micros.
 
-Jackson reads numbers as seconds for most of Java's time classes, and does not read text as a long. So the
-form of a date or time is ``number``, unless Java's client made the schema.
+If Java's client made the schema, times are written as text, because Jackson reads numbers as seconds for most
+time classes. Otherwise their form is ``number``, because Jackson does not read text as a long.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.time_units import time_kind
 
-# Classes without fields that Jackson writes as moments.
+# Time classes whose schemas are records without fields.
 _MOMENTS: Final = frozenset(
     (
         "java.util.Date",
@@ -63,7 +63,7 @@ _PAIR: Final = "org.apache.avro.reflect.Pair"
 
 
 def parse(schema: Schema) -> AvroType:
-    """Parses a schema of kind AVRO or JSON; a JSON schema's types are the types of its payloads.
+    """Parses a schema of kind AVRO or JSON; for JSON, converts its types to those that payloads have.
 
     Raises:
         SchemaError, UnsupportedError: as ``avro_types.parse``.
@@ -78,7 +78,7 @@ def is_of_java(schema: Schema) -> bool:
 
 
 def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
-    """Whether an array is a map of Java, or of Kafka Connect, whose keys are not strings."""
+    """Whether an array of pairs stands for a map with other keys than strings, of Java or Kafka Connect."""
     item = avro.items
     return (
         isinstance(item, AvroRecord)
@@ -88,10 +88,10 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a schema's types to the types of its JSON; a type at two nodes remains one object.
+    """Converts a schema's types to the types of its JSON; a type that is used twice stays one object.
 
     Args:
-        has_classes: True if Java's client made the schema, so that times are written by Java's classes.
+        has_classes: True if Java's client made the schema from a class.
     """
 
     def __init__(self, *, has_classes: bool) -> None:

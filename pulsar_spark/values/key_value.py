@@ -1,14 +1,14 @@
-"""KEY_VALUE: values of two parts, each with its own schema; column ``struct<key, value>``.
+"""KEY_VALUE: values of two parts (key, value), each with its own schema; column ``struct<key, value>``.
 
-The definition and payloads of the encoding INLINE have the layout ``length, bytes, length, bytes`` with
-lengths of int32, big-endian. The definition has the definitions of the parts (length -1: empty), a payload
-the parts (length -1: null). With SEPARATED the payload is the value alone, and the key is the message's key.
-The schema's properties have the encoding and the kinds of the parts.
+With the encoding INLINE, a payload is ``length, key, length, value``. Lengths are int32, big-endian; -1 means
+null. With SEPARATED, the payload is the value alone, and the key is the message's key. The schema's
+definition always is ``length, key's definition, length, value's definition``; there -1 means empty. The
+schema's properties name the encoding and the kinds of the parts.
 
 A broker accepts producers of both encodings for one topic, and a schema version does not imply the encoding.
-Rows of the other encoding are bad if they are recognized. With INLINE, the lengths must fit exactly, and two
-null parts are accepted only without a message key. With SEPARATED, a message without a key must not be an
-INLINE payload with two valid parts.
+Rows of the other encoding are bad if they can be recognized. With INLINE, the lengths must fit exactly, and
+two null parts are accepted only without a message key. With SEPARATED, a message without a key must not be
+an INLINE payload with two valid parts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARTS = ("key", "value")
 _ENCODING = "kv.encoding.type"
 _INLINE, _SEPARATED = "INLINE", "SEPARATED"
 _LENGTH = struct.Struct(">i")
-# Names of properties and parts in the Java and C++ clients.
+# The kinds of parts, by the names that the Java and C++ clients write into properties.
 _KINDS = {**SchemaType.__members__, "BOOLEAN": SchemaType.BOOL, "BYTES": SchemaType.NONE}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
@@ -182,7 +182,7 @@ def _named(part: str) -> Iterator[None]:
 
 
 class _Halves(NamedTuple):
-    """Keys and values of n rows, binary[n], and flags of the rows that cannot be split, bool[n]."""
+    """Keys and values of n payloads, binary[n]; flags of payloads that cannot be split, bool[n]."""
 
     key: pa.BinaryArray
     value: pa.BinaryArray
@@ -192,7 +192,7 @@ class _Halves(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _KeyValueDecoder:
     type: pa.DataType
-    parts: Mapping[str, ValueDecoder]  # decoders of the parts that the type has
+    parts: Mapping[str, ValueDecoder]  # decoders of the requested parts
     is_separated: bool
 
     @property
@@ -214,7 +214,7 @@ class _KeyValueDecoder:
         else:
             halves = _split_inline(values, keys)
         columns, is_bad = self._columns(halves, work)
-        if self.is_separated:  # after decoding, so that only good rows are checked
+        if self.is_separated:  # checks only rows that are good so far
             is_bad |= self._are_inline(values, keys, ~is_bad, work)
         is_null |= is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
@@ -237,7 +237,7 @@ class _KeyValueDecoder:
         return "both parts are values"
 
     def _columns(self, halves: _Halves, work: ValueWork) -> tuple[list[pa.Array], Flags]:
-        """Returns the columns of the type's parts, and flags of the rows that are bad in any part."""
+        """Decodes the requested parts; returns their columns, and flags of the rows with a bad part."""
         columns, is_bad = [], halves.is_bad.copy()
         for name, own in self.parts.items():
             found = own.decode(getattr(halves, name), halves.key, work)
@@ -249,7 +249,7 @@ class _KeyValueDecoder:
     def _are_inline(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
-        """Returns flags of rows without a key whose payload is valid as INLINE, or takes too much work."""
+        """Flags rows without a key whose payload is a valid INLINE payload, or makes too much work."""
         are_inline = among & _mask(keys.is_null()) & _mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):
@@ -267,7 +267,7 @@ _MIXED_UP = (
 
 
 def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
-    """Splits payloads of the encoding INLINE; null rows have null parts."""
+    """Splits INLINE payloads into keys and values; a null payload has null parts."""
     has = _mask(values.is_valid())
     body = values.buffers()[2]
     if body is None or body.size < 2 * _LENGTH.size:

@@ -16,8 +16,8 @@
     ==========================  ====================================================  ====================
 
 Reads truncate to microseconds, towards the past. A value of another length, or a value that its column cannot
-hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written, because it is
-a time of day, and a timestamp also has a date.
+hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written, because its
+column is a timestamp, which has a date, but TIME is a time of day.
 
 Java's client writes the names of charsets. Python's codecs convert texts, with UTF-16 and UTF-32 as in Java:
 big-endian, unless the bytes begin with a little-endian byte order mark.
@@ -58,7 +58,7 @@ _MARKED: Final = {
     "utf-16": ((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE), "utf-16-be", codecs.BOM_UTF16_BE),
     "utf-32": ((codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE), "utf-32-be", b""),
 }
-# Python's codecs for program text and host names, some of which take quadratic time.
+# Python's codecs for program text and host names are no charsets; some take quadratic time.
 _NO_CHARSETS: Final = frozenset(
     ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 )
@@ -69,7 +69,8 @@ class Charset:
     """A charset other than UTF-8.
 
     Attributes:
-        codec: Python's name.
+        name: name in the schema.
+        codec: name in Python.
     """
 
     name: str
@@ -100,7 +101,7 @@ def charset_of(schema: Schema) -> Charset | None:
     name = schema.properties.get("__charset", "UTF-8") if schema.type is SchemaType.STRING else "UTF-8"
     try:
         found = codecs.lookup(name)
-        "a".encode(name)  # raises for codecs that are not for text
+        "a".encode(name)  # raises if the codec does not convert text
     except (LookupError, ValueError):
         found = None
     if found is None or found.name in _NO_CHARSETS:
@@ -111,7 +112,7 @@ def charset_of(schema: Schema) -> Charset | None:
     return None if found.name == "utf-8" else Charset(name[:40], found.name)
 
 
-Numbers: TypeAlias = "npt.NDArray[Any]"  # of the types in ``_FIXED``
+Numbers: TypeAlias = "npt.NDArray[Any]"  # stored values or column values
 
 _NANOS_OF_DAY = 86_400_000_000_000
 _INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
@@ -134,9 +135,9 @@ class _Fixed(NamedTuple):
     Attributes:
         stored: numpy's type of a stored value.
         numbers: numpy's type of a column.
-        write: function that converts a column to stored values, meaningless in null rows; raises Misfit.
+        write: function that converts a column to stored values (any value in null rows); raises Misfit.
         read: function that converts stored values to the column's numbers; None: numpy's cast.
-        limits: bounds in errors, which a bad value of the right length exceeds.
+        limits: text of errors about a value of the right length that is out of range.
     """
 
     column: pa.DataType
@@ -224,7 +225,7 @@ def why_no_text(value: bytes | None) -> str | None:
 
 def _decode_by_charset(values: pa.BinaryArray, charset: Charset) -> DecodedValues:
     found: list[bytes | None] = []
-    bad = {None}  # values, because an error takes a microsecond, and millions of messages may have one value
+    bad = {None}  # bad values so far; each is decoded once, because a decoding error takes a microsecond
     is_bad = np.zeros(len(values), np.bool_)
     for row, value in enumerate(values.to_pylist()):
         if value not in bad:
@@ -338,7 +339,7 @@ class _FixedDecoder:
 def _stored_values(
     values: pa.BinaryArray, stored: np.dtype[np.generic]
 ) -> tuple[Numbers, Flags | None, Flags | None]:
-    """Returns the n values, flags of the rows with a value (None: all rows), and flags of bad rows."""
+    """Returns the n values, flags of the rows that have one (None: all), and flags of bad rows or None."""
     count, width = len(values), stored.itemsize
     data_buffer = values.buffers()[2]
     if not count or data_buffer is None:

@@ -1,8 +1,8 @@
-"""Types of rows -> schemas of the kinds AVRO and JSON: a new schema, or a topic's schema with more fields.
+"""Makes schemas of kind AVRO or JSON for rows of a type: a new schema, or a topic's schema with more fields.
 
-The existing part of a schema is never changed, because the broker compares versions. So fields keep their
-order, and records their names. New fields follow the existing fields, with default null, so that older and
-newer readers accept both versions.
+The existing part of a schema is never changed, because the broker compares versions: fields keep their order,
+and records their names. New fields follow the existing fields, with default null, so that older and newer
+readers accept both versions.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _PLAIN: Final[dict[str, object]] = {
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
 
-    All columns, and their fields, items and values at any depth, are ``["null", T]``; fields have the default
-    null, because a sink knows only the nullability of Spark's optimized plan, in which a column may be
-    required by chance. Structs are records ``Row_<path>``.
+    All columns, fields, items and map values are nullable: ``["null", T]``. Fields have the default null. A
+    sink cannot know which columns are required: in Spark's optimized plan a column may be required by chance.
+    Structs become records ``Row_<path>``.
 
     Args:
         kind: AVRO or JSON.
@@ -79,8 +79,8 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
 def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
     """Extends a topic's schema for rows of a type; None: no new field is needed.
 
-    Columns without a field become new nullable fields after the existing fields. So do new fields of structs,
-    in each use of the struct's record in the topic's schema.
+    Columns without a field become nullable fields after the existing fields; so do new fields of structs. A
+    record that the schema uses several times gets new fields once, for all uses.
 
     Args:
         existing: schema of kind AVRO or JSON.

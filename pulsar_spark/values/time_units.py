@@ -16,7 +16,7 @@ Number = TypeVar("Number", int, "npt.NDArray[np.int64]")
 
 
 class TimeUnit(NamedTuple):
-    """A unit of times: ``factor`` / ``divisor`` times the column's unit; one of the two is 1."""
+    """A unit of times: one unit is ``factor`` / ``divisor`` column units; one of these numbers is 1."""
 
     factor: int
     divisor: int
@@ -28,7 +28,7 @@ class TimeUnit(NamedTuple):
         return value * self.factor if self.factor > 1 else value
 
     def bounds(self, column: pa.DataType | None) -> tuple[int, int]:
-        """Returns the least and the largest number of the unit that a column holds; None: no column."""
+        """Returns the smallest and the largest number of units that a column (None: of int64) can hold."""
         if column is not None and pa.types.is_time(column):
             return 0, NANOS_OF_DAY // self.factor - 1
         most = MAX_LONG // self.factor
@@ -44,9 +44,9 @@ _UNITS: Final = {"millis": MILLIS, "nanos": TimeUnit(1, 1000)}
 
 
 def unit_of(avro: AvroType | None, target: pa.DataType | None = None) -> TimeUnit:
-    """Returns the unit of a type's times relative to the column's; 1 / 1 for numbers that are not times.
+    """Returns the unit of a type's times, relative to the unit of the column ``target``.
 
-    Columns of timestamps have microseconds. ``target``: type of the column; Spark's time has nanoseconds.
+    Timestamp columns count microseconds, and time columns nanoseconds. For other types the result is 1 / 1.
     """
     if target is not None and pa.types.is_time(target):
         return TimeUnit(1_000_000 if time_kind(avro) == "time-millis" else 1000, 1)

@@ -1,13 +1,13 @@
 """The memory and the work that values may take while they are decoded.
 
-Memory: each value has an allowance, plus a multiple of the payload's size. A few bytes can encode many items,
-and each item uses the width of all its columns, even null columns. So the items of lists and maps are counted
-before they are read. An item counts as the fixed width of its type, plus the text of the schema's defaults.
-Text in the payload is not counted, because its column has the same size.
+Memory: each value may use ALLOWANCE bytes, plus PER_BYTE for each byte of its payload. A few bytes can encode
+many items, and each item uses the width of all its columns, even null columns. So the items of lists and maps
+are counted before they are read. An item counts as the fixed width of its type, plus the text of the schema's
+defaults. Text in the payload is not counted, because its column has the same size.
 
-Work: each value has a budget by its size, and the whole task has an allowance. A unit is about a microsecond,
-the time of reading one item by itself. Items that are read by column take a tenth of a unit and are not
-counted, because ordinary values of the same size take as long.
+Work: each value has a budget by its size, and the values of a task share a pool. A unit is about a
+microsecond, the time of reading one item by itself. Items that are read by column take a tenth of a unit and
+are not counted, because ordinary values of the same size take as long.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _OFFSET_BITS = 32
 
 
 def accepted(size: Size) -> Size:
-    """Returns the maximum column bytes of a payload of ``size`` bytes."""
+    """Returns how many column bytes the value of a payload of ``size`` bytes may use."""
     return ALLOWANCE + PER_BYTE * size
 
 
 def largest_unchecked(growth: float) -> int | None:
-    """Returns the largest payload size in bytes that is never too large, so that its items are not counted.
+    """Returns the size up to which payloads cannot exceed their limit, so that their items are not counted.
 
     Args:
         growth: maximum column bytes for each payload byte.
 
     Returns:
-        The size; None: no payload is too large.
+        The size in bytes; None: no payload can exceed its limit.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 
 
 def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[np.int64]:
-    """Returns the indexes of values of more than ``unchecked`` bytes (None: no limit), int64[m]."""
+    """Returns the indexes of values of more than ``unchecked`` bytes, int64[m]; none if it is None."""
     if unchecked is None or values.nbytes <= unchecked:
         return np.zeros(0, np.int64)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
@@ -65,8 +65,8 @@ def max_growth(lists: Iterable[tuple[float, int]]) -> float:
     """Returns the maximum column bytes for each payload byte.
 
     Args:
-        lists: for each list and map of a schema, maximum column bytes and minimum payload bytes of an item.
-            Of zero-byte items, a payload may have as many as it has bytes, in addition to other items.
+        lists: (maximum column bytes, minimum payload bytes) of an item, for each list and map of a schema.
+            A payload may have as many items of 0 bytes as it has bytes, besides its other items.
     """
     found = list(lists)
     return max((size / least for size, least in found if least), default=0.0) + max(
@@ -99,13 +99,13 @@ class ValueParts:
     def ends(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, costs: Sequence[ValueCost], of_row: Rows = None
     ) -> list[int]:
-        """Returns the index after the last value of each part; a value above the bound is a separate part.
+        """Returns the index after the last value of each part; a value above the bound is a part by itself.
 
         Args:
             values: ``binary`` [n], at least one.
             keys: ``binary`` [n].
-            costs: cost of each group of values.
-            of_row: int64[n], index into ``costs`` for each value; None: the first cost for all values.
+            costs: one cost, or several to which ``of_row`` refers.
+            of_row: index into ``costs`` for each value, int64[n]; None: the first cost for all values.
         """
         rows, growths = (np.array(each) for each in zip(*costs, strict=True))
         most = values.nbytes + keys.nbytes
@@ -145,8 +145,8 @@ class ValueRoom:
     """The memory and work that one value may still use.
 
     Attributes:
-        accepted: maximum bytes.
-        left: remaining bytes; below 0: the value is too large.
+        accepted: maximum column bytes.
+        left: remaining column bytes; below 0: the value is too large.
         work: remaining units of work, as ValueWork counts them; below 0: too many items.
     """
 
@@ -168,7 +168,7 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 
 @dataclass(slots=True)
 class WorkPool:
-    """The allowance of a task: remaining units that its values may use beyond their own budgets."""
+    """The work that the values of a task may still use, in units, beyond their own budgets."""
 
     left: float = 300_000.0
 
@@ -178,7 +178,7 @@ class ValueWork:
 
     Args:
         own: budget of each value in units, float64[n], infinite: no limit; None: no limit for any value.
-        pool: allowance that all values of the task share.
+        pool: work that all values of the task share.
 
     Attributes:
         is_limited: True if work is counted.
@@ -200,20 +200,20 @@ class ValueWork:
 
     @property
     def refused(self) -> Flags:
-        """Returns flags of the values whose work exceeded budget and allowance, bool[n]."""
+        """Returns flags of the values whose work exceeded their budgets and the pool, bool[n]."""
         return self._refused[self._rows]
 
     def left(self, row: int) -> float:
-        """Returns the units that a value may still use; -1 for a refused value."""
+        """Returns the units that a value may still use; -1 for a value that has used too many."""
         if not self.is_limited:
             return math.inf
         place = self._rows[row]
         return -1.0 if self._refused[place] else float(self._own[place]) + self._pool.left
 
     def take(self, row: int, units: float) -> bool:
-        """Uses units of a value's budget, then of the allowance; returns False if both are too small.
+        """Uses units of a value's budget, then of the task's pool; returns False if both are too small.
 
-        In that case the value is refused, and the allowance is used up.
+        Then the value is refused, and the pool is empty.
         """
         if not self.is_limited or math.isinf(self._own[place := self._rows[row]]):
             return True

@@ -1,9 +1,9 @@
-"""JSON payloads -> a column, by PyArrow's reader of lines: types that PyArrow has, in their plain form.
+"""Reads JSON payloads by PyArrow's reader of JSON lines: types that PyArrow has, in their usual form.
 
 The columns equal those of ``objects``. Payloads that PyArrow does not read, or might read differently, are
 left to ``objects``. PyArrow reads all lines of a call or none. If PyArrow refuses a call, the lines are cut
-into parts, because anyone may write a row that PyArrow refuses. Small parts are left to ``objects``, because
-a call costs as much as a hundred rows there.
+into parts, so that one refused row does not leave all rows to ``objects``. Small parts are left to
+``objects``, because a call of PyArrow takes as long as ``objects`` with a hundred rows.
 
 Each payload is a line that begins with ``{`` and ends with ``}``. Strings of JSON contain no line ends, and
 no value has ``{`` right after ``}``. So values end at line ends. If PyArrow reads as many values as lines,
@@ -32,17 +32,17 @@ from pulsar_spark.values.json.tree import (
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that may follow a number
-_PARTS: Final = 8  # parts into which lines are cut if PyArrow does not read them
+_PARTS: Final = 8  # parts into which lines are cut if PyArrow refuses them
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
 # Maximum values of a call, with nulls, because PyArrow uses about ten bytes for a value besides its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a row, because a null takes 0.1 us: _MAX_PER_BYTE for each byte, at least _FEW_VALUES.
+# Maximum values of a row with nulls, which take 0.1 us each: _MAX_PER_BYTE for each byte, or _FEW_VALUES.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
-_LEAST_ITEM: Final = 3  # minimum bytes of a record that is an item, such as ``{},``
-# Texts of PyArrow's errors.
+_LEAST_ITEM: Final = 3  # minimum bytes of a record in a list: ``{},``
+# Parts of the texts of PyArrow's errors.
 _UNKNOWN: Final = "unexpected field"
 _TEXT: Final = "changed from number to string"
 _NUMBER: Final = "changed from string to number"
@@ -60,7 +60,7 @@ class _Form(NamedTuple):
     times_are_text: bool = False
 
     def learned(self, words: str, has_times: bool) -> _Form:
-        """Returns the form that PyArrow's error implies; self if the error implies no form."""
+        """Returns the form after a correction by the text of PyArrow's error; self if it implies none."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
         if has_times and (_TEXT in words or _NUMBER in words):
@@ -72,8 +72,8 @@ class ArrowReader:
     """Reads payloads of one type.
 
     Args:
-        fewest_of_part: minimum rows of a part that PyArrow reads again after it has failed to read the whole;
-            smaller parts are left to ``objects``.
+        fewest_of_part: if PyArrow refuses a call, parts of at least this many rows are read again by
+            PyArrow; smaller parts are left to ``objects``.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
@@ -87,7 +87,7 @@ class ArrowReader:
         self._width = _width(tree)
         self._item_width = _item_width(tree)
         self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
-        self._form = _Form()  # form of the payloads so far
+        self._form = _Form()  # form of the payloads read so far
 
     @property
     def can_read(self) -> bool:
@@ -107,13 +107,13 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """Returns the maximum values in each payload, int64[n]; without values in narrow items of lists."""
+        """Returns the maximum values in each payload, int64[n]; in list items only if _has_wide_items."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)
             braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
             nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
-            counts += self._item_width * (braces - 1 + nulls)  # minus the payload's own brace
+            counts += self._item_width * (braces - 1 + nulls)  # each brace but the first begins an item
         return counts
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
@@ -125,7 +125,7 @@ class ArrowReader:
             parts = [part for part in cut if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
         if self._form.has_unknown and isinstance(self._tree, JsonRecord):
-            # A payload with misnamed fields is bad; ``objects`` reads the names.
+            # Rows without values may be misnamed, and so bad: ``objects`` compares their names.
             left = rows_without_values(column)
             if len(left):
                 kept = np.setdiff1d(np.arange(len(rows)), left)
@@ -144,7 +144,7 @@ class ArrowReader:
         return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
 
     def _parsed(self, text: pa.Buffer) -> pa.Table:
-        """Parses lines to a table, and learns their form from PyArrow's errors."""
+        """Parses lines to a table; after an error, tries the form that the error implies."""
         form, tried = self._form, set()  # other threads may change ``self._form``
         while True:
             tried.add(form)
@@ -185,7 +185,7 @@ def _width(node: JsonNode) -> int:
 
 
 def _item_width(node: JsonNode) -> int:
-    """Returns the maximum values in a list item that is a record; 0 if no item is a record."""
+    """Returns the largest number of values in a record that is a list item; 0: there is no such record."""
     own = _width(node.item) if isinstance(node, JsonArray) and isinstance(node.item, JsonRecord) else 0
     return max([own, *map(_item_width, parts_of(node))])
 
@@ -203,7 +203,7 @@ def _are_braced(values: pa.BinaryArray) -> Flags:
 
 
 def _check_words(text: pa.Buffer) -> None:
-    """Raises LeftError for Inf and -NaN, because PyArrow accepts these numbers as values of unknown names.
+    """Raises LeftError for Inf and -NaN, which are not JSON; PyArrow accepts them for unknown names.
 
     Args:
         text: lines, each of which ends with a brace.
@@ -225,7 +225,7 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
         children = []
         for number, member in enumerate(node.members):
             child = column.field(number)
-            # PyArrow reads a missing value, which may have a default, as null.
+            # PyArrow reads a missing name as null. ``objects`` must read it if the name has a default.
             leave_unless(member.default is None or not child.null_count)
             children.append(_converted(member.node, child))
         return pa.Array.from_buffers(node.type, len(column), [validity], children=children)

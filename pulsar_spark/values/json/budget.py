@@ -1,9 +1,9 @@
 """The memory and time that each payload of a batch may still use while it becomes columns.
 
 Memory is counted only for payloads that are large enough to use too much, by the rule in ``value_bounds``.
-Time is counted for values that are processed one by one. A union's value counts once for each tried member,
-and from the second member on, all values within it count, too. Equal values that ``leaves`` converts count
-once. JSON of any form counts.
+Time is counted for values that are processed one by one: JSON of any form, and values that ``leaves``
+converts, where equal values count once. A value in a union counts once for each member of the union that is
+tried; from the second member on, all values within it count, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.json.unions import UnionMembers
 from pulsar_spark.values.value_bounds import ValueWork, accepted
 
-_AGAIN_UNITS: Final = 0.2  # units of work of a value at each further reading
-# Maximum values of a payload that are read as further members: AGAIN, plus AGAIN_PER_BYTE for each byte.
+_AGAIN_UNITS: Final = 0.2  # units of work of a value that is read again as another member of a union
+# Maximum values of a payload that are read again: AGAIN, plus AGAIN_PER_BYTE for each byte of the payload.
 AGAIN: Final = 1_000_000
 AGAIN_PER_BYTE: Final = 16
 _ANY: Final = np.iinfo(np.int64).max >> 1
@@ -29,14 +29,14 @@ class JsonBudget:
 
     Args:
         sizes: bytes of each payload, int64[n].
-        unchecked: size up to which no payload uses too much memory; None: any size.
+        unchecked: size up to which payloads cannot use too much memory; None: no payload can.
         work: work that the payloads may use.
 
     Attributes:
         is_spent: flags of the payloads that used too much, bool[n].
         any_spent: True if a payload used too much.
-        choices: chosen member of objects and arrays in unions, by the union's number and the value's id; -1:
-            no member. Cached, because trying a value within several unions would take exponential time.
+        choices: chosen member of each object and array in a union, by the union's number and the value's id;
+            -1: no member. Cached, because otherwise nested unions would take exponential time.
     """
 
     def __init__(self, sizes: Ints, unchecked: int | None, work: ValueWork) -> None:
@@ -52,7 +52,7 @@ class JsonBudget:
         self.room: Ints | None = np.where(is_large, self._accepted, _ANY) if is_large.any() else None
 
     def take_room(self, rows: Ints, sizes: Ints) -> None:
-        """Uses memory for values; ``room`` must not be None.
+        """Subtracts the memory of values from ``room``, which must not be None.
 
         Args:
             rows: index of each value's payload, int64[m].
@@ -68,24 +68,24 @@ class JsonBudget:
             self._spend(is_full, f"it would take at least {taken} bytes as columns; the maximum is {most}")
 
     def give_room_back(self, before: Ints, rows: Ints, others: Ints) -> None:
-        """Restores the memory of values that were read as the wrong member.
+        """Restores the memory of values that did not fit the member as which they were read.
 
         Args:
-            before: memory before the values were read.
-            rows: payloads of the values.
-            others: payloads of other values of the call, which keep their memory.
+            before: ``room`` before the values were read.
+            rows: index of each value's payload.
+            others: payloads whose values did fit; their memory is not restored.
         """
         assert self.room is not None
         again = np.setdiff1d(rows, others)
         self.room[again] = before[again]
 
     def take_work(self, rows: Ints, units: float) -> None:
-        """Uses ``units`` of work for each value; ``rows``: payloads of the values."""
+        """Uses ``units`` of work for each value; ``rows``: index of each value's payload."""
         if self._work.is_limited:
             self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
 
     def read_again(self, rows: Ints) -> None:
-        """Counts values that are read again."""
+        """Counts values that are read again as another member; too many make their payload bad."""
         self._again -= self._counts(rows)
         self._spend(self._again < 0, "its unions have to be read too often to find their types")
         self.take_work(rows, _AGAIN_UNITS)

@@ -40,11 +40,11 @@ from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, largest_unchecked, rows_to_check
 
 _SAMPLE: Final = 256
-# Commas, colons and opening brackets, also within strings.
+# Tokens are commas, colons and opening brackets, even in strings: their number limits that of the values.
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
-# Maximum bytes of a call, because Python's objects use up to forty bytes for each byte.
+# Maximum payload bytes of a call, because Python's objects use up to forty bytes for each payload byte.
 _MAX_BYTES: Final = 1 << 20
-_MAX_ROWS: Final = 2000  # the objects of more rows would not fit into the processor's caches
+_MAX_ROWS: Final = 2000  # maximum rows of a call; more objects would not fit into the processor's caches
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -55,8 +55,8 @@ def column_type(schema: Schema) -> pa.DataType:
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """Makes the decoder of values of one version of a schema; see ``formats.decoder``.
 
-    Fields match by their names. Versions resolve unless they have times of different kinds. A value that does
-    not fit is bad.
+    Fields match by their names. A field must not have different kinds of times in the two versions. A value
+    that does not fit its type is bad.
     """
     return _of_tree(make_tree(writer, reader, target))
 
@@ -67,7 +67,7 @@ def _of_tree(tree: JsonNode) -> _JsonDecoder:
 
 
 class _JsonDecoder:
-    """Reads payloads in their usual form as lines, and other payloads as objects."""
+    """Reads payloads in their usual form by PyArrow, and other payloads through Python objects."""
 
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
@@ -99,7 +99,7 @@ class _JsonDecoder:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
-        if work.is_limited:  # ordinary values have at most one token in two bytes
+        if work.is_limited:  # tokens beyond one for two bytes, as in ordinary values, are work
             tokens = count_bytes(values, _IS_TOKEN)
             dense = np.maximum(tokens - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))
@@ -135,7 +135,7 @@ class _JsonDecoder:
 
 
 class _MostRows:
-    """Uses a reader while it reads most rows; otherwise tries it on a sample first."""
+    """Calls a reader that may leave rows: with all rows while it reads most, else with a sample first."""
 
     def __init__(self) -> None:
         self._holds = True
@@ -147,7 +147,7 @@ class _MostRows:
 
         Args:
             rows: indexes of rows, ascending.
-            read: function that reads rows; returns columns, and the rows of each column.
+            read: the reader: rows -> columns, and the rows of each column.
         """
         done = []
         for part in (rows,) if self._holds else (rows[:_SAMPLE], rows[_SAMPLE:]):

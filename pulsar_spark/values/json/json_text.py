@@ -1,9 +1,9 @@
 """Plain values of columns -> the text of JSON, without quotes; null is empty.
 
 Java's client reads these texts as the same value, whichever Java type the field has. So times of Java's
-classes are ISO-8601 text, because Java reads a number as seconds or milliseconds by the class, and seconds
-before 1970 wrongly. Other times are numbers of the schema's unit, which all clients read. Decimals are
-numbers with all digits, binary is base64.
+classes are ISO-8601 text, because Java reads a number as seconds or milliseconds depending on the class, and
+seconds before 1970 wrongly. Other times are numbers of the schema's unit, which all clients read. Decimals
+are numbers with all digits, binary is base64.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _require_years(days: Ints, path: str) -> None:
 
 
 def _matrix(strings: pa.StringArray, form: bytes) -> Cells:
-    """Returns strings of one length as cells, and sets the letters T and Z where ``form`` has them."""
+    """Returns equally long strings as cells, with the letters T and Z at their places in ``form``."""
     count = len(strings)
     row = np.frombuffer(form, np.uint8)
     data = np.empty((count, len(form)), np.uint8)
@@ -172,7 +172,7 @@ _NUMBER: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 def form_text(logical: str, path: str) -> tuple[Write, bytes]:
-    """Returns the writer of a logical type that only JSON has, and the text around each value.
+    """Returns the writer of a logical type that only JSON has, and the quote around each value.
 
     Args:
         logical: json, number, char, chars, time-millis or time-micros, see ``json_types``.

@@ -1,8 +1,8 @@
 """Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
 
-Null fields are left out, as by Java's writers, because readers read a missing field as null, whatever its
-default. So defaults of fields without a column are written. Nulls in arrays and maps are written. All else is
-as in ``avro_write``.
+Null fields are left out, as by Java's writers: readers read a missing field as null, whatever its default. So
+a field without a column is written with its default. Nulls in arrays and maps are written. All else is as in
+``avro_write``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pulsar_spark.values.json import json_text
 from pulsar_spark.values.json.json_text import form_text
 from pulsar_spark.values.json_types import is_pairs, parse
 
-# A part of every row's text; bytes: the text is the same in all rows.
+# A part of the rows' texts: one text for each row, or bytes that all rows share.
 _Part: TypeAlias = "Piece | bytes"
 
 _QUOTE: Final = b'"'
@@ -54,8 +54,8 @@ class _Writer:
     """Writes the values of one field.
 
     Attributes:
-        write: function that writes values without quotes; columns have nulls only if ``is_scalar``.
-        is_scalar: True if values have no parts.
+        write: function that writes values without quotes; must not get nulls, unless ``is_scalar``.
+        is_scalar: True if values are neither objects nor arrays.
     """
 
     path: str
@@ -101,7 +101,7 @@ def _writer(found: ColumnFit) -> _Writer:
 
 
 def _scalar(found: ColumnFit) -> tuple[Write, bytes]:
-    """Returns the function that makes the text of plain values, and the text around each value."""
+    """Returns the function that writes values which are no objects or arrays, and the quote around them."""
     avro, path = found.avro, found.path
     if isinstance(avro, AvroEnum):
         return lambda column: _symbols(column, avro, path), _QUOTE
@@ -139,7 +139,7 @@ def _symbols(column: pa.Array, enum: AvroEnum, path: str) -> list[Piece]:
 
 
 class _Field(NamedTuple):
-    """A field of a record: a column with its index, or one text in all rows."""
+    """A field of a record: the column at index ``number``, or one ``text`` that all rows share."""
 
     key: bytes
     writer: _Writer | None
@@ -212,11 +212,11 @@ def _array(found: ColumnFit) -> Write:
 
 
 def _is_object(found: ColumnFit, avro: AvroArray) -> bool:
-    """Whether an array is written as an object, because it is Java's map whose keys are not strings."""
+    """Whether an array is written as an object, as Java writes maps with other keys than strings."""
     (item,) = found.parts
     assert item is not None
     key, value = item.parts if is_pairs(avro) else (None, None)
-    # A key of logical type json may be any JSON, not only text.
+    # A key of logical type json may be an object or array, which cannot be the name of a field.
     is_plain = key is not None and _writer(key).is_scalar and getattr(key.avro, "logical", "") != "json"
     return is_plain and value is not None
 

@@ -1,8 +1,8 @@
-"""JSON values without parts -> columns: one by one in any form, or many at once in their usual form.
+"""Leaves (numbers, texts, times and so on) -> columns: one by one, or many at once in their usual form.
 
-``FORMS`` converts a parsed value of ``parse``, in every form that ``objects`` lists; lists of numbers are
-tuples. ``column_of`` and ``usual_column`` convert many values at once. They raise :class:`LeftError` or
-``pa.ArrowInvalid`` if Arrow would read a value differently, or not at all.
+``FORMS`` converts parsed values one by one, in every form that ``objects`` lists; arrays of numbers are
+tuples. ``usual_column`` converts many parsed values at once, ``column_of`` an array that PyArrow has read.
+Both raise LeftError or ``pa.ArrowInvalid`` if Arrow would read a value differently, or not at all.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _timestamp(leaf: JsonLeaf, value: Any) -> int:
 
 
 def _as_java_means(seconds: re.Match[str], micros: int) -> int:
-    """Returns the microseconds of seconds with a point.
+    """Returns the microseconds of a number of seconds with a point.
 
     Before 1970 Java writes the second and the fraction after it: -2.25 is 1.75 s before 1970. Java writes
     neither -0.25 nor exponents, so such numbers have their usual value.
@@ -233,7 +233,6 @@ def _micros_of(found: re.Match[str], has_zone: bool) -> int:
 
 
 def _micros(*parts: int) -> int:
-    """Returns the microseconds since 1970 of year, month, day, hour, minute and second."""
     try:
         moment = datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
     except (ValueError, OverflowError) as error:
@@ -288,7 +287,7 @@ class LeafForm(NamedTuple):
 
     Attributes:
         types: Python types of its parsed values; values of other types are bad.
-        wanted: name of a value of the kind in errors.
+        wanted: expected value, for errors.
         convert: function that returns the value for the leaf's Arrow array; raises BadJsonError.
     """
 
@@ -323,11 +322,11 @@ _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 
 
 class LeftError(Exception):
-    """Some values must be left to the other reader, ``objects``."""
+    """Some values must be left to ``objects``, the reader of any form."""
 
 
 def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
-    """Returns the type as which PyArrow reads a leaf's values; None: PyArrow must not read them."""
+    """Returns the type that PyArrow reads for a leaf; None: PyArrow must not read its values."""
     if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (leaf.kind in TIMES and times_are_text):
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
@@ -341,14 +340,10 @@ def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
 
 
 def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts an array of ``plain_type`` to the leaf's column.
-
-    Args:
-        leaf: any leaf but JSON of any form.
-        column: array without an offset.
+    """Converts an array of ``plain_type`` without an offset to the leaf's column; not for JsonKind.JSON.
 
     Raises:
-        LeftError, pa.ArrowInvalid: some values need the other reader.
+        LeftError, pa.ArrowInvalid: some values must be left to ``objects``.
     """
     if leaf.kind is JsonKind.FLOAT:
         leave_unless(np.isfinite(_numbers_of(column, np.float64)).all())
@@ -367,7 +362,7 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts float64 as ``column_of``; keeps NaN and infinities."""
+    """Converts float64 with NaN and infinities; LeftError for numbers beyond the range of float32."""
     if leaf.type == pa.float64():
         return column
     values = _numbers_of(column, np.float64)
@@ -383,7 +378,7 @@ def _time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts texts of dates, and of timestamps with seconds, and Z if the type has a zone; not year 0."""
+    """Converts dates, or timestamps with seconds and, if the type has a zone, Z; LeftError for others."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None
@@ -399,7 +394,7 @@ def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _bytes_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Decodes each distinct text once, because anyone may repeat a text."""
+    """Decodes each distinct text once, because many rows may have the same text."""
     encoded = column.dictionary_encode()
     try:
         values = [_decode_bytes(leaf, text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
@@ -422,9 +417,9 @@ def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
 
 
 def _instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
-    """Converts texts of seconds with a point, as ``decimal_column``; LeftError before 1970."""
+    """Converts seconds with a point to timestamps; LeftError for a time before 1970, see _as_java_means."""
     nanos = decimal_column(_NANOS, texts)
-    words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low, high
+    words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low and high half
     if nanos.null_count:
         words = np.where(nanos.is_valid().to_numpy(zero_copy_only=False)[:, np.newaxis], words, 0)
     leave_unless((words[:, 0] >= 0).all() and not words[:, 1].any())
@@ -435,20 +430,20 @@ def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Arra
     """Converts parsed values in their usual form to the leaf's column.
 
     Args:
-        leaf: any leaf but JSON of any form.
+        leaf: leaf of any kind but JsonKind.JSON.
         kinds: types of the values, without the type of None.
-        values: objects of ``parse``.
+        values: results of ``parse``.
 
     Returns:
-        The column; None: some values have another form.
+        The column; None: the types of the values show that some have another form.
 
     Raises:
-        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: some values have another form.
+        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: a value has another form.
     """
     if leaf.kind is JsonKind.FLOAT:
         return _parsed_float_column(leaf, kinds, values) if kinds <= {int, float, bytes} else None
     if leaf.kind is JsonKind.DECIMAL:
-        if not kinds <= {int, bytes}:  # text may be base64
+        if not kinds <= {int, bytes}:  # a str may be base64, which only ``_decimal`` reads
             return None
         texts = values
         if int in kinds:
@@ -468,7 +463,7 @@ def _parsed_float_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) ->
         numbers = [None if value is None else float(value) for value in values]
     column = pa.array(numbers, pa.float64())
     for row in np.flatnonzero(~np.isfinite(_numbers_of(column, np.float64))).tolist():
-        # An infinity from a text that is not in NOT_FINITE is a number beyond the range of double.
+        # A text that becomes infinite, but is not in NOT_FINITE, is a number beyond the range of double.
         leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
     return _float_column(leaf, column)
 
@@ -487,7 +482,7 @@ def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
 
 
 def _numbers_of(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """Returns the values of a column of numbers, any number for nulls."""
+    """Returns the numbers of a column; null rows have any number."""
     return np.frombuffer(column.buffers()[1], kind, len(column))
 
 
@@ -497,6 +492,6 @@ def _with_validity(leaf: JsonLeaf, column: pa.Array, values: npt.NDArray[Any]) -
 
 
 def leave_unless(holds: bool | np.bool_) -> None:
-    """Raises LeftError unless a condition holds."""
+    """Raises LeftError unless ``holds`` is true."""
     if not holds:
         raise LeftError

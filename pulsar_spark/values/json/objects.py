@@ -1,4 +1,4 @@
-"""JSON payloads -> a column, through Python objects: any schema and payload; finds the mistakes.
+"""Reads JSON payloads through Python objects: any schema and any payload; explains bad payloads.
 
     ===============  ==================================================================================
     column           accepted JSON; null becomes null
@@ -14,7 +14,7 @@
                      number
     timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
     decimal          a number, or a text of it, without more digits than the type has; from Kafka Connect
-                     base64 of the digits, see ``connect``
+                     base64 of the digits, see ``tree.number_of``
     time of day      a number of the schema's unit; ``[h, min]``, also with seconds and nanoseconds; text
                      ``h:min``, also with seconds
     any JSON         any JSON; the column has its text, without spaces
@@ -27,9 +27,9 @@
 
 Fractions of a microsecond are cut towards the past. If an object has a name twice, the last value counts.
 
-The values of one node of all payloads are a list, which becomes an Arrow array at once if all values have
-their usual form. Otherwise values are converted one by one. A value that does not fit its node makes its
-payload bad.
+For each node of the tree, the values of all payloads are one list. The list becomes an Arrow array at once if
+all values have their usual form; otherwise values are converted one by one. A value that does not fit its
+node makes its payload bad.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from pulsar_spark.values.json.tree import (
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
-_SPARSE: Final = 8  # if members outnumber a value's names by this factor, values are grouped by member
+_SPARSE: Final = 8  # if records have this many times more members than names, only the names are visited
 _NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # leaf of the names of a map
 _UNITS: Final = 2.0  # units of work of a value that is converted by itself
 
@@ -89,7 +89,7 @@ class ObjectReader:
 
     def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
         """Reads n payloads; null is a null row, and not bad."""
-        # Off, because garbage collection would visit the parsed objects again and again; they have no cycles.
+        # Garbage collection is off: it would visit the parsed objects, which have no cycles, again and again.
         is_collected = gc.isenabled()
         gc.disable()
         try:
@@ -112,7 +112,7 @@ class ObjectReader:
 
 
 def explain(node: JsonNode, payload: bytes) -> str:
-    """Returns the path of the first mistake in a payload, and the mistake; empty: the payload is good."""
+    """Returns the path of the first mistake in a payload, and the mistake; "" for a good payload."""
     try:
         value = parse(payload)
     except ValueError:
@@ -174,7 +174,7 @@ class _Columns:
 
         Args:
             values: parsed values, [m]; None is null.
-            owner: for each value, index of its container among the n values, int64[m].
+            owner: for each value, index (among the n values) of the value that contains it, int64[m].
         """
         if self._is_again:
             self._budget.read_again(self._payload_of[owner])
@@ -189,7 +189,7 @@ class _Columns:
         return self._leaf(node, values, owner)
 
     def _fail(self, owner: Ints, indexes: list[int], reason: Callable[[int], str]) -> None:
-        """Marks the owners of the values at ``indexes`` bad; ``reason`` returns the mistake of a value."""
+        """Flags the owners of the values at ``indexes`` as bad; ``reason``: index -> mistake."""
         if indexes:
             self.is_bad[owner[indexes]] = True
             if not self._reason:
@@ -198,9 +198,9 @@ class _Columns:
     def _below(
         self, node: JsonNode, values: list[Any], owner: Ints, place: Callable[[int], tuple[str, int]]
     ) -> pa.Array:
-        """Reads parts of values like ``read``, and extends the path of the first mistake.
+        """Reads parts of values like ``read``; puts the part's name before the path of the first mistake.
 
-        ``place`` returns the path of a part, and the index of the value that contains it.
+        ``place``: index of a part -> its name in the path, and the index of the value that contains it.
         """
         was_good = not self._reason
         column = self.read(node, values, owner)
@@ -210,14 +210,14 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Returns values of a Python type, None for others, which are bad; and whether any is None."""
+        """Replaces values of other types by None, and flags them as bad; also returns if any is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
         return self._of_types(frozenset((kind,)), wanted, values, owner), True
 
     def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
-        """Returns values of some Python types, None for others, which are bad."""
+        """Replaces values of other types by None, and flags them as bad."""
         known = {*types, type(None)}
         bad = [index for index, value in enumerate(values) if type(value) not in known]
         self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
@@ -245,7 +245,7 @@ class _Columns:
             if (count_bad := int(np.count_nonzero(self.is_bad))) > known_bad:
                 known_bad = count_bad
                 values = [value or {} for value in self._not_bad(values, owner)]
-            # The rows that have the member (None: all rows), and the values of the member.
+            # ``part`` has the values of the member, ``some`` the rows that have the member; None: all rows.
             some, part = (found or {}).get(member.key) or (None, _values(member.key, values))
             mine = owner if some is None else owner[some]
 
@@ -263,7 +263,7 @@ class _Columns:
         return column if rows is None else spread(column, rows, count)
 
     def _require(self, key: str, reason: str, values: list[Any], owner: Ints, rows: list[int] | None) -> None:
-        """Marks the owners of records without a member bad; ``rows``: indexes of the records."""
+        """Flags records without a member as bad, by their owners; ``rows``: indexes of the records."""
         was_good = not self._reason
         self._fail(owner, [index for index, value in enumerate(values) if key not in value], lambda _: reason)
         if was_good and self._reason and rows is not None:
@@ -288,7 +288,7 @@ class _Columns:
             values = list(map(pairs_of, values))
         values, has_null = self._only(list, "an array", values, owner)
         some, offsets, validity = self._items(node, values, owner, has_null=has_null)
-        # The items of a single value are not copied, because a large payload is read alone.
+        # A single array is not copied, because it may be large: large payloads are read one by one.
         items = some[0] if len(some) == 1 else list(chain.from_iterable(some))
         place = _places(offsets, "[{}]".format)
         column = self._below(node.item, items, np.repeat(owner, np.diff(offsets)), place)
@@ -316,7 +316,7 @@ class _Columns:
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
     ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
-        """Returns values, the offsets of items, and the validity; nulls and too large values become empty."""
+        """Returns the values with nulls and too large values emptied, offsets of items, and the validity."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
         lengths = np.fromiter(map(len, some), np.int64, len(some))
@@ -376,7 +376,7 @@ class _Columns:
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
     ) -> tuple[pa.Array, list[int], list[int]]:
-        """Reads values as one member; returns the column, and the indexes of fitting and other values."""
+        """Reads values as one member; returns the column, the indexes of values that fit, and all others."""
         budget = self._budget
         before = None if budget.room is None else budget.room.copy()
         reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)
@@ -407,14 +407,14 @@ class _Columns:
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
         if float in kinds and bytes in FORMS[leaf.kind].types:
-            # For an integer, a float that is not whole is bad, so its text is not needed.
+            # Integers need the text of whole floats, such as 5.0, only; all other floats are bad integers.
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError
         return made_column(leaf, self._converted(leaf, values, owner))
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
-        """Returns the values for the leaf's array; each distinct value is converted once."""
+        """Converts parsed values to values for the leaf's array; each distinct value is converted once."""
         types, wanted, convert = FORMS[leaf.kind]
         values = self._not_bad(values, owner)
         if tuple in types:
@@ -450,7 +450,7 @@ def _values(key: str, values: list[Any]) -> list[Any]:
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
-    """Returns for each member without default: the indexes of records that have it, and its values."""
+    """Returns for each member without a default the indexes of the records that have it, and its values."""
     found: dict[str, tuple[list[int], list[Any]]] = {
         member.key: ([], []) for member in node.members if member.default is None
     }
@@ -464,7 +464,7 @@ def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int]
 
 
 def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[str, int]]:
-    """Makes the function that returns an item's path, and the index of the value that contains it."""
+    """Makes the argument ``place`` of ``_below`` for items; ``name``: index in the array or map -> name."""
 
     def place(index: int) -> tuple[str, int]:
         at = int(np.searchsorted(offsets, index, side="right")) - 1
@@ -483,7 +483,7 @@ def _has_numbers(value: Any) -> bool:
 
 
 def _first(values: list[Any]) -> dict[Any, int]:
-    """Returns the index of the first of each distinct value, without nulls."""
+    """Returns the first index of each distinct value other than None."""
     first = dict(zip(reversed(values), range(len(values) - 1, -1, -1), strict=True))
     first.pop(None, None)
     return first

@@ -5,9 +5,9 @@ Python's client writes, halves of surrogate pairs, and integers of more digits t
 all payloads if msgspec is not installed, because msgspec has no wheel for every machine. Both make the same
 objects.
 
-Objects are those of ``json``. But numbers whose text is needed become bytes, their text: ``-0``, integers of
-more digits than Python reads, and numbers beyond the range of double; with ``keeps_text`` also NaN,
-infinities, and numbers with a point or an exponent. If an object has a name twice, the last value counts.
+Objects are those of ``json``, but some numbers become bytes with their text: ``-0``, integers of more digits
+than Python reads, and numbers beyond the range of double; with ``keeps_text`` also NaN, infinities, and
+numbers with a point or an exponent. If an object has a name twice, the last value counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
 class _MalformedError(ValueError):
-    """A library refuses a payload. Replaces msgspec's error, which in older versions is no ValueError."""
+    """A payload is malformed. Replaces msgspec's error, which is no ValueError in older versions."""
 
 
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
@@ -66,7 +66,7 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
         read = _parse_usual if has_unusual else _parse_strict
     values: list[Any] = [None] * len(some)
     bad = []
-    # A set, because a refusal takes microseconds, and millions of messages may have one malformed payload.
+    # Refused payloads are kept, because an error takes microseconds, and many messages may have the same.
     refused: set[bytes] = set()
     for row, payload in enumerate(some):
         if payload in refused:
@@ -117,21 +117,21 @@ def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
 
 
 def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
-    """Parses a payload; may refuse the texts of ``_ONLY_UNUSUAL``."""
+    """Parses a payload; may raise _MalformedError for a text that ``_ONLY_UNUSUAL`` matches."""
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # The standard library does not try again, because millions of messages may be malformed.
+        # Does not parse a second time by ``json``, because millions of messages may be malformed.
         if type(error) is _MALFORMED:
             raise _MalformedError from None
     return _parse_unusual(payload, keeps_text)
 
 
 def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
-    """Whether a library may parse n payloads directly, because no payload has -0 or is too deep."""
+    """Whether ``_USUAL`` may parse n payloads, because no payload has -0, is a number, or is too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # No payload may be a number, because the payloads are joined, and the next could continue the number.
+    # No payload may be a number: -0 is searched in the joined payloads, where the next could continue it.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None
@@ -214,7 +214,7 @@ def _escape(slashes: Ints) -> Flags:
 
 
 def text_of(value: Any) -> str:
-    """Returns the JSON of a parsed value, without spaces, with the text of its numbers."""
+    """Returns a parsed value as JSON without spaces; numbers keep their original text."""
     try:
         return _text_of(value, is_ascii=False)
     except UnicodeEncodeError:  # a lone surrogate, which must be escaped

@@ -3,10 +3,11 @@
 The writer's schema is needed for the unit of timestamps that are whole numbers, for names that the reader has
 only as aliases, and for bytes that are base64 for certain. Names of fields are in the payload.
 
-All members of a union are tried, even unwanted members. So unions are read whole, then parts are selected.
+Members of a union are tried even if the query does not request them. So all fields of a union are read, and
+then the requested fields are selected.
 
-Only Kafka Connect's converter writes decimals as base64, and maps as arrays of pairs. Pulsar's adaptor for
-Kafka Connect writes a property into the schemas of such values.
+Only Kafka Connect's converter writes decimals as base64, and maps as arrays of pairs. Such schemas have a
+property by Pulsar's adaptor for Kafka Connect.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from pulsar_spark.values.value_bounds import item_width, max_growth
 
 _MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take quadratic time
 _MAX_SCALE: Final = 1_000_000  # larger scales are beyond Python's decimals
-_SHOWN: Final = 100  # characters of a name in errors
+_SHOWN: Final = 100  # maximum characters of a name in errors
 
 
 def is_of_connect(schema: Schema) -> bool:
@@ -56,9 +57,9 @@ def is_of_connect(schema: Schema) -> bool:
 
 
 def number_of(text: str, scale: int) -> str | None:
-    """Returns the text of a decimal whose unscaled integer, big-endian, is in base64.
+    """Returns a decimal of Kafka Connect as text; ``text``: base64 of the unscaled integer, big-endian.
 
-    None: the text is not base64 of 1 to 1,000 bytes, or the scale is above 1,000,000.
+    Returns None if the text is not base64 of 1 to 1,000 bytes, or the scale is above 1,000,000.
     """
     try:
         data = base64.b64decode(text, validate=True)
@@ -86,7 +87,7 @@ def pairs_of(value: Any) -> Any:
 
 
 class JsonKind(Enum):
-    """The types of values without parts."""
+    """The kinds of leaves, which are nodes without child nodes."""
 
     NULL = auto()
     BOOLEAN = auto()
@@ -104,14 +105,14 @@ class JsonKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JsonLeaf:
-    """A value without parts.
+    """A node without child nodes.
 
     Attributes:
         unit: unit of timestamps that are whole numbers; for times of day, relative to nanoseconds.
-        size: bytes of a fixed; None: any number.
+        size: bytes of a value of Avro's type fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text becomes its UTF-8 bytes.
         scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.
-        symbols: symbol of an enum for each text; None: any text is accepted. Numbers are accepted as text,
+        symbols: text in the payload -> symbol of an enum; None: any text is accepted. Numbers become text,
             because Python's client writes numbers for enums.
     """
 
@@ -146,7 +147,7 @@ class JsonMember:
     """A field of a record.
 
     Attributes:
-        default: value of a missing member, or the reason why its absence makes a payload bad; None: null.
+        default: value of a missing member; a str: the payload is bad, and this is the reason; None: null.
     """
 
     key: str
@@ -159,7 +160,7 @@ class JsonRecord:
     """Members, in the order of the column's fields; other names of a payload are ignored.
 
     Attributes:
-        names: names of all fields of both versions in payloads; empty below the root.
+        names: names that payloads may have for fields of either version; only set for the root.
     """
 
     type: pa.DataType
@@ -169,14 +170,14 @@ class JsonRecord:
 
 @dataclass(frozen=True, slots=True)
 class JsonUnion:
-    """A struct of which at most one field is not null.
+    """A union, whose column is a struct with a field for each member; at most one field is not null.
 
     Attributes:
-        type: type of the column, which may lack members or parts of members.
-        members: all members of the schema, with all parts, so that the chosen member does not depend on the
+        type: type of the column, which has only the requested members and fields.
+        members: all members of the schema with all fields, so that the chosen member does not depend on the
             requested fields.
-        indexes: member of each field of the column.
-        number: number of the union, which equal unions of a tree share.
+        indexes: index in ``members`` of each field of the column.
+        number: number that equal unions of a tree share.
     """
 
     type: pa.DataType
@@ -199,7 +200,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the larger of an item's column bytes and half of its bytes while it is read."""
+    """Returns the bytes that an item counts: column bytes, or half of its bytes while read, if more."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -223,7 +224,7 @@ def parts_of(node: JsonNode) -> Sequence[JsonNode]:
 
 
 def growth(node: JsonNode) -> float:
-    """Returns the maximum column bytes for each payload byte, without the payload's text."""
+    """Returns the maximum column bytes for each payload byte, not counting text of the payload."""
     return max_growth(_lists(node))
 
 
@@ -259,7 +260,7 @@ def added_text(node: JsonNode) -> int:
 
 
 def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
-    """Returns ``whole`` with the types of ``part`` for the fields that ``part`` has."""
+    """Returns the type ``whole``, with the types of ``part`` for the fields that ``part`` has, too."""
     if pa.types.is_struct(whole):
         fields = []
         for field in whole:
@@ -275,11 +276,9 @@ def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
 
 
 def select(column: pa.Array, part: pa.DataType) -> pa.Array:
-    """Returns the fields of a column that ``part`` has, in its order.
+    """Returns the column with only the fields of ``part``, the type of the result, in the order of ``part``.
 
-    Args:
-        column: column of a type that ``filled_type`` made of ``part``; without an offset.
-        part: type of the result.
+    ``column`` has no offset, and the type that ``filled_type`` returned for ``part``.
     """
     if column.type.equals(part):
         return column
@@ -323,7 +322,7 @@ class _Maker:
         self._is_base64 = is_base64
         self._is_connect = is_connect
         self._defaults = Defaults(_WAY_OUT)
-        self._unions: dict[tuple[JsonNode, ...], int] = {}  # number of each union, by its members
+        self._unions: dict[tuple[JsonNode, ...], int] = {}  # members of a union -> JsonUnion.number
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Makes the node of a type; ``writer`` is None if the writer has no such type."""
@@ -398,7 +397,7 @@ class _Maker:
         if logical.startswith("time-") and not pa.types.is_floating(target):
             return JsonLeaf(JsonKind.TIME, target, unit=unit_of(reader, pa.time64("ns")))
         if _is_text(writer) and _is_text(reader):
-            source = arrow_type(writer)  # the writer's type decides, because only bytes are base64
+            source = arrow_type(writer)  # because payloads have base64 only if the writer's type is bytes
         scale = getattr(writer or reader, "scale", 0) if self._is_connect else None
         if logical == "number" and scale is not None:
             return JsonLeaf(JsonKind.NUMBER, target, scale=scale)
@@ -411,17 +410,17 @@ class _Maker:
 
 
 def _shape(avro: AvroType) -> object:
-    """Returns the key by which branches of two versions are compared: a primitive's kind, else the class."""
+    """Returns a key to compare members of two unions: the kind of a primitive, else the Avro class."""
     return avro.kind if isinstance(avro, AvroPrimitive) else type(avro)
 
 
 def _is_text(avro: AvroType | None) -> TypeGuard[AvroPrimitive]:
-    """Whether a type is text or bytes, which Avro promotes to each other."""
+    """Whether a type is plain string or bytes, which Avro promotes to each other."""
     return isinstance(avro, AvroPrimitive) and not avro.logical and avro.kind in ("string", "bytes")
 
 
 def _symbols(writer: AvroType | None, reader: AvroEnum) -> dict[str, str]:
-    """Returns the symbol of each text; the default for symbols that only the writer has."""
+    """Returns text -> symbol for all symbols of the reader; the writer's other symbols become the default."""
     symbols = {symbol: symbol for symbol in reader.symbols}
     if isinstance(writer, AvroEnum) and reader.default is not None:
         symbols = dict.fromkeys(writer.symbols, reader.default) | symbols
@@ -444,9 +443,10 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
 
 
 def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dict[int, str]:
-    """Returns the reason for each misnamed value, by its row; ``values``: parsed values of the column.
+    """Returns row -> reason of each misnamed record; ``values``: parsed values of ``column``.
 
-    No name of a misnamed value equals the schema's, but some do except for case. All fields are null.
+    A record is misnamed if all its fields are null, it has none of the schema's names, and it has a name that
+    differs from a name of the schema only in case.
     """
     rows = rows_without_values(column)
     if not len(rows):
@@ -464,7 +464,7 @@ def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dic
 
 
 def rows_without_values(column: pa.StructArray) -> Ints:
-    """Returns the rows of structs whose fields are all null, ascending."""
+    """Returns the ascending indexes of the structs whose fields are all null."""
     found = column.is_valid().to_numpy(zero_copy_only=False)
     for number in range(column.type.num_fields):
         child = column.field(number)

@@ -1,4 +1,4 @@
-"""Unions of JSON: the order in which members are tried for a value, and the column of all members."""
+"""Unions in JSON: the order in which members are tried for a value, and the column of a union."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class UnionMembers:
     """Determines the order in which the members of a union are tried for a value."""
 
     def __init__(self, node: JsonUnion) -> None:
-        # Sets of members as numbers, with a bit for each member.
-        self._known: dict[str, int] = {}  # the records with each name
+        # Sets of members: integers with a bit for each member.
+        self._known: dict[str, int] = {}  # for each name, the records that have it
         self._maps = self._any = self._leaves = 0
         self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
         self._orders: dict[tuple[type, Hashable], MemberOrder] = {}
@@ -46,11 +46,11 @@ class UnionMembers:
                 self._leaves |= bit
             for kind in _alike(member):
                 self._alike[kind] |= bit
-        # If at most _FEW members fit objects, any JSON is tried before records that lack one of the names.
+        # If at most _FEW members accept objects, "any JSON" is tried before records that lack a name.
         self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
-        """Returns the order for a value; values of the same type and names share it."""
+        """Returns the order for a value; values of equal Python type and names share an order."""
         names: Hashable = tuple(value) if type(value) is dict else None
         known = type(value), names
         order = self._orders.get(known)
@@ -88,10 +88,10 @@ def _alike(node: JsonNode) -> tuple[type, ...]:
 
 
 class MemberOrder:
-    """The members of a union in the order of tries; found lazily, because most members are never tried.
+    """The order in which members of a union are tried; found lazily, because most members are never tried.
 
     Args:
-        groups: sets of members as bits, in the order of tries; within a set, the lowest bit is first.
+        groups: sets of members, in the order of tries; within a set, the order of the union.
     """
 
     def __init__(self, groups: list[int]) -> None:
@@ -116,7 +116,7 @@ def _members(groups: list[int]) -> Iterator[int]:
 def union_column(
     node: JsonUnion, chosen: Ints, parts: dict[int, list[tuple[list[int], pa.Array]]]
 ) -> pa.Array:
-    """Returns the struct of a union's members.
+    """Returns the column of a union: a struct with a field for each requested member.
 
     Args:
         chosen: member of each row, int64[n]; -1: null.

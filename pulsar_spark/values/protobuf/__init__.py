@@ -1,4 +1,4 @@
 """Values of PROTOBUF_NATIVE schemas: definitions by a topic's descriptors, and parsed messages -> columns.
 
-Owns the topic's descriptors, which never reach protobuf's runtime unchanged, because anyone may write them.
+The topic's descriptors never reach protobuf's runtime unchanged, because anyone may write them.
 """

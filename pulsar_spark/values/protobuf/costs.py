@@ -1,8 +1,8 @@
 """The memory of items of repeated fields and maps in a payload, counted without parsing the payload.
 
 Items use memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
-runtime doubles the capacity of a growing array and keeps the old memory, so it may use three times the items.
-Texts and bytes are also copied on their way to columns.
+runtime doubles the capacity of a growing array and keeps the old memory, so it may use three times the memory
+of the items. Texts and bytes are also copied on their way to columns.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
 _F = FieldDescriptorProto
 _EIGHT = (_F.TYPE_DOUBLE, _F.TYPE_FIXED64, _F.TYPE_SFIXED64)
 _FOUR = (_F.TYPE_FLOAT, _F.TYPE_FIXED32, _F.TYPE_SFIXED32)
-# Bytes of an item that is packed; other items are varints.
+# Bytes of a packed item on the wire; items of other types are varints.
 _PACKED_SIZES = dict.fromkeys(_EIGHT, 8) | dict.fromkeys(_FOUR, 4)
-# Bytes of an item in the runtime; other items have 8.
+# Bytes of an item in the runtime; items of other types have 8.
 _ELEMENT_SIZES = {_F.TYPE_BOOL: 1, _F.TYPE_STRING: 16, _F.TYPE_BYTES: 16} | dict.fromkeys(
     (*_FOUR, _F.TYPE_INT32, _F.TYPE_UINT32, _F.TYPE_SINT32, _F.TYPE_ENUM), 4
 )
@@ -44,19 +44,19 @@ COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and 
 MESSAGE_WORK = 1.6  # units of work of a message in a repeated field, or of a packed item that becomes JSON
 _FIELD_WORK = 0.45  # units of work of any field on the wire
 _PACKED_WORK = 0.125  # units of work of a packed item
-PAID_WORK = 0.2  # units of work that each byte allows, because ordinary messages have ten or more bytes
+PAID_WORK = 0.2  # units of work allowed for each byte: enough for ordinary messages of ten or more bytes
 _MAX_DEPTH = 100  # maximum depth of messages in the runtime
 _NOT_LAST = bytes(range(128, 256))  # the bytes that may precede a varint's last byte
 
 
 @dataclass(frozen=True, slots=True)
 class CountedField:
-    """A field with items, or with messages that may contain items.
+    """A field whose memory is counted: it is repeated or a map, or its messages contain such fields.
 
     Attributes:
-        width: bytes of an item; 0: the field is not repeated.
-        fields: counted fields of its messages.
-        packed: bytes of a packed item; 0: the item is a varint; None: items are never packed.
+        width: bytes of memory of an item; 0: the field is not repeated.
+        fields: counted fields of the field's messages.
+        packed: wire bytes of a packed item; 0: items are varints; None: items are never packed.
         has_messages: True if its items are messages, or become JSON, which takes as long.
     """
 
@@ -80,7 +80,7 @@ def counted_fields(
     Args:
         struct: reader of the message.
         own: descriptor of the message.
-        file: file with the descriptors ``.M0`` and so on of messages within the message.
+        file: file that contains the descriptors of nested messages, ``.M0`` and so on.
         json: counted fields of the messages that are read as JSON, which may contain themselves.
     """
     defined = {field.number: field for field in own.field}
@@ -111,7 +111,7 @@ def counted_fields(
 def counted_json(
     reader: JsonReader, messages: Iterable[DescriptorProto], file: FileDescriptorProto
 ) -> dict[str, dict[int, CountedField]]:
-    """Returns the fields, all of them counted, of the messages that are read as JSON, by type name."""
+    """Returns all fields of the messages that are read as JSON, by type name and number."""
     found: dict[str, dict[int, CountedField]] = {f".{message.name}": {} for message in messages}
     for name, fields in found.items():
         for defined in _message_named(name, file).field:
@@ -143,7 +143,7 @@ def _message_size(message: DescriptorProto) -> int:
 def _added_text(reader: TypeReader) -> int:
     """Returns the maximum bytes that the schema adds to a value: names of enums, and defaults."""
     if isinstance(reader, EnumReader):
-        unknown = len(reader.unknown.encode()) + 12  # the number has up to 12 bytes
+        unknown = len(reader.unknown.encode()) + 12  # "_" and a number of up to 11 characters
         return max([unknown, *(len(name.encode()) for name in reader.names.values())])
     total = 0
     if isinstance(reader, StructReader):
@@ -156,7 +156,7 @@ def _added_text(reader: TypeReader) -> int:
 
 
 def row_cost(root: StructReader, message: DescriptorProto) -> int:
-    """Returns the maximum bytes of an empty payload: its message, and text of the schema."""
+    """Returns the maximum bytes that a payload uses even if it is empty: message, names and defaults."""
     return _message_size(message) + _added_text(root)
 
 
@@ -168,7 +168,7 @@ def growth(fields: CountedFields) -> float:
 def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
     for _, field in _all_fields(fields):
         if field.packed is None:
-            yield field.width, 2  # minimum bytes: a tag, and a length or value
+            yield field.width, 2  # an item has at least two bytes: a tag, and a length or value
         else:
             size = field.packed or 1
             yield field.width, size
@@ -176,7 +176,7 @@ def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
 
 
 def _all_fields(fields: CountedFields) -> Iterator[tuple[int, CountedField]]:
-    """Yields the fields, and the fields of messages in them, once each, because messages may recur."""
+    """Yields each field once, at any depth, because messages may contain themselves."""
     left, known = [fields], {id(fields)}
     while left:
         for number, field in left.pop().items():
@@ -193,7 +193,7 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
     """
     left, work = room.left - COPIES * len(payload), room.work
     at, end = 0, len(payload)
-    above: list[tuple[CountedFields, int]] = []  # messages around the message at ``at``
+    above: list[tuple[CountedFields, int]] = []  # (fields, end) of the messages around the current message
     try:
         # This loop looks up few attributes, because a payload may have millions of fields of two bytes.
         while left >= 0 and work >= 0:
@@ -260,9 +260,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
 
 def max_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """Returns the maximum items with ``MESSAGE_WORK`` in each payload, int64[n].
+    """Returns the maximum number of items in each payload that make ``MESSAGE_WORK``, int64[n].
 
-    Counts bytes that may begin a message in a repeated field; all bytes, if packed items become JSON.
+    Counts the bytes that may begin a message in a repeated field, or all bytes if packed items become JSON.
     """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):

@@ -1,4 +1,4 @@
-"""ProtobufDefinition: messages and enums of a PROTOBUF_NATIVE schema; descriptor file -> schema.
+"""Parses the definition of a PROTOBUF_NATIVE schema, and makes such a schema from a descriptor file.
 
 The schema's data is JSON: ``fileDescriptorSet``, a serialized FileDescriptorSet in base64, and
 ``rootMessageTypeName``, the full name of the values' message.
@@ -68,8 +68,8 @@ _FEATURES = {
 _EDITIONS = (1000, 1001)  # editions 2023 and 2024
 _MAX_NUMBER = 2**29 - 1
 _RESERVED = range(19_000, 20_000)
-_MAX_TYPES = 10_000  # maximum messages, and maximum enums
-_MAX_TEXT = 1_000  # maximum characters of a full name, and of a default
+_MAX_TYPES = 10_000  # maximum number of messages, and of enums
+_MAX_TEXT = 1_000  # maximum characters of a full name, or of a default
 
 
 class DefinedMessage(NamedTuple):
@@ -87,7 +87,7 @@ class DefinedMessage(NamedTuple):
 
     @property
     def time(self) -> pa.DataType | None:
-        """Returns the column type of a message that is a time for Spark's from_protobuf; None: a struct."""
+        """Returns the column type of a Timestamp or Duration; None: the message becomes a struct."""
         if len(self.proto.field) != len(_TIME_FIELDS):
             return None
         fields = [(field.name, field.type, field.label) for field in self.proto.field]
@@ -109,7 +109,7 @@ class DefinedEnum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProtobufDefinition:
-    """The definition of a schema."""
+    """The messages and enums that a schema defines, by full name."""
 
     root: str
     messages: Mapping[str, DefinedMessage]
@@ -124,7 +124,7 @@ class ProtobufDefinition:
         return self._named(self.enums, field, path)
 
     def type_of(self, message: DefinedMessage, field: _F) -> int:
-        """Returns the type of a message's field; a field without a type is a named message or enum."""
+        """Returns the type of a message's field; if the field has only a type name, MESSAGE or ENUM."""
         if not field.HasField("type"):
             is_enum = field.type_name.removeprefix(".") in self.enums
             return _F.TYPE_ENUM if is_enum else _F.TYPE_MESSAGE
@@ -294,7 +294,7 @@ def _full(within: str, name: str) -> str:
 
 def _check(*texts: str) -> None:
     for text in texts:
-        if not isinstance(text, str):  # protobuf returns bytes
+        if not isinstance(text, str):  # protobuf returns text that is not UTF-8 as bytes
             raise malformed("a text in it is not UTF-8")
         if len(text) > _MAX_TEXT:
             raise malformed(f"a text of more than {_MAX_TEXT} characters begins with {text[:40]!r}")
@@ -315,8 +315,8 @@ _MAKE_IT = "Make the file with protoc --include_imports --descriptor_set_out=FIL
 def protobuf_schema(descriptors: bytes, message: str) -> Schema:
     """Makes the schema of values that are a message of protoc's descriptor set.
 
-    The schema has the file that defines the message and its imports, without comments, because tasks receive
-    all of it.
+    The schema has only the file that defines the message and its imports, without comments, because every
+    task receives the schema.
 
     Args:
         descriptors: serialized FileDescriptorSet.

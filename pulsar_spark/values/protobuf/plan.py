@@ -1,8 +1,8 @@
-"""ProtobufPlan: readers of the requested fields, and their parser's descriptors. Checks if versions resolve.
+"""Plans the readers of the requested fields, and the parser's descriptors. Compares two schema versions.
 
-The types of both versions are compared, because protobuf's runtime reads a field's bytes by its descriptors
-only: numbers that are too large lose their upper bits, zigzag numbers become other numbers, and fields of
-another wire type are absent.
+``check_fields`` compares the types of both versions, because protobuf's runtime reads a field's bytes by its
+descriptors only: numbers that are too large lose their upper bits, zigzag numbers become other numbers, and
+fields of another wire type are absent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from pulsar_spark.values.protobuf.readers import (
 _F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
 _MAX_FIELDS = 10_000  # maximum columns, including nested columns
-_MAX_DEPTH = 48  # maximum depth of messages
+_MAX_DEPTH = 48  # maximum depth of messages in each other
 _REPEATED = _F.LABEL_REPEATED
 _OPTIONAL = _F.LABEL_OPTIONAL
 _KEYS = frozenset(SCALARS) - {_F.TYPE_DOUBLE, _F.TYPE_FLOAT, _F.TYPE_BYTES, _F.TYPE_ENUM}
@@ -61,7 +61,7 @@ class _Place(NamedTuple):
     """A place in the tree of fields.
 
     Attributes:
-        above: full names of the messages around the place.
+        above: full names of the messages that contain the place.
         is_json: True if the fields are part of JSON.
     """
 
@@ -76,7 +76,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class ProtobufPlan:
-    """Readers of the requested fields, and descriptors for their parser.
+    """Makes the readers of the requested fields, and the descriptors by which their values are parsed.
 
     A target of None requests all fields with their own types.
 
@@ -105,20 +105,20 @@ class ProtobufPlan:
         return root
 
     def parser(self) -> Any:
-        """Makes the class of a message whose repeated field f1 has the values' messages.
+        """Makes the message class that parses several values at once, as items of its repeated field f1.
 
         Raises:
             UnsupportedError: a message has more fields than Protobuf's runtime accepts.
         """
         for message in self.file.message_type:
-            if not message.field:  # without a field, upb would accept fields of number 0
+            if not message.field:  # because in such a message protobuf's runtime accepts field number 0
                 _add(message, 1, _F.TYPE_INT32, _OPTIONAL)
         rows = self.file.message_type.add(name="Rows")
         _add(rows, 1, _F.TYPE_MESSAGE, _REPEATED, ".M0")
         pool = descriptor_pool.DescriptorPool()
         try:
             pool.Add(self.file)
-        except TypeError as error:  # raised if a message needs more than 64 KiB, besides texts and lists
+        except TypeError as error:  # a message needs more than 64 KiB without its texts and lists
             raise UnsupportedError(
                 f"a message of the topic's schema has too many fields for Protobuf: {error}", advice=_CHOOSE
             ) from None
@@ -191,7 +191,7 @@ class ProtobufPlan:
         if defined.HasField("oneof_index"):
             _join_oneof(own, defined.oneof_index)
         presence = Presence.EXPLICIT if has_presence(message, defined, kind) else Presence.NOT_ZERO
-        natural = None if place.is_json else SCALARS.get(kind)  # JSON leaves absent fields out
+        natural = None if place.is_json else SCALARS.get(kind)  # no default: JSON leaves absent fields out
         default = default_of(message, defined, natural, reader.type, path)
         must_be = is_required(message, defined)
         single = SingularReader(defined.name, attribute, reader, presence, default, must_be)
@@ -278,7 +278,7 @@ class ProtobufPlan:
     def _json(
         self, message: DefinedMessage, defined: _F, kind: int, own: DescriptorProto, place: _Place
     ) -> JsonReader:
-        """Adds a field of messages that are read as JSON, which are planned once for all fields."""
+        """Adds a field whose messages are read as JSON; the type of the messages is planned only once."""
         inner = self.json_messages.get(message.name)
         if inner is None:
             inner = self.json_messages[message.name] = self._message()
@@ -306,7 +306,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Defines a closed enum, whose other numbers are unknown fields in the runtime; returns its name."""
+        """Defines an enum whose other numbers the runtime treats as unknown fields; returns its name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
@@ -341,7 +341,7 @@ def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name
 
 
 def _join_oneof(message: DescriptorProto, index: int) -> None:
-    """Puts the message's last field into a oneof, whose last field on the wire counts."""
+    """Adds the message's last field to a oneof; of its fields, the runtime keeps the last on the wire."""
     name = f"o{index}"
     names = [oneof.name for oneof in message.oneof_decl]
     if name not in names:
@@ -403,7 +403,7 @@ class _Checker:
     def message(
         self, theirs: DefinedMessage, own: DefinedMessage, target: Iterable[pa.Field], path: str
     ) -> None:
-        # The fields of a message are looked up once, because the message may be large, and in many fields.
+        # A message's fields are indexed once, because it may be large, and the type of many fields.
         if theirs.name not in self._by_number:
             self._by_number[theirs.name] = {field.number: field for field in theirs.proto.field}
         if own.name not in self._by_name:

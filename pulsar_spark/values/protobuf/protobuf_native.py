@@ -8,21 +8,21 @@ The types equal those of Spark's ``from_protobuf`` without options, because user
     float, double, bool, string, bytes        float32, float64, bool, string, binary
     enum                                      string: the value's name
     message; Timestamp, Duration              struct; timestamp, duration
-    message without fields; within itself     bool, true; string, its JSON: see ``recursive``
+    message without fields; within itself     bool, true; string, its JSON: see ``readers``
     repeated; map                             list; map, the last entry of a key
     ========================================  ==================================================
 
-An absent field is null, or has its default of proto2. A field without presence, as most fields of proto3, is
-also null if it is zero or empty, because absent and zero are the same on the wire. Wrappers and Any are
-structs, as other messages.
+An absent field is null, or has the default that a proto2 schema gives it. A field without presence (most
+fields of proto3) is also null if it is zero or empty, because absent and zero are the same on the wire.
+Wrappers and Any become structs, as other messages.
 
 Payloads are read by the reader's descriptors, as always in protobuf: fields that the reader does not define
 are left out, and fields that the writer did not know are absent. A field whose type has changed must mean the
 same, see ``plan``. A payload is bad if it is not protobuf, lacks a required field, or has text that is not
 UTF-8 or a time that a column cannot hold.
 
-Descriptors of a topic never reach protobuf's runtime. The runtime has a file of the requested fields with our
-names, in a pool that is freed with the decoder.
+Protobuf's runtime never gets a topic's descriptors, because anyone may write them. It gets a file of the
+requested fields with names of our own, in a pool that is freed with the decoder.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def check_columns(schema: Schema) -> None:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder by the reader's descriptors; see ``formats.decoder``."""
+    """Makes the decoder, which parses by the reader's descriptors; see ``formats.decoder``."""
     definition, written = parse(reader), parse(writer)
     if written.root != definition.root:
         raise SchemaError(
@@ -96,10 +96,10 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 @dataclass(frozen=True, slots=True)
 class _ProtobufDecoder:
     root: StructReader
-    parser: Any  # message class whose repeated field f1 has the payloads
+    parser: Any  # message class that parses several payloads at once, as items of its repeated field f1
     counted: CountedFields
     cost: ValueCost
-    unchecked: int | None  # maximum bytes of a payload that is never too large as columns
+    unchecked: int | None  # size up to which payloads cannot become too large columns; None: any size
 
     @property
     def type(self) -> pa.DataType:
@@ -148,7 +148,7 @@ class _ProtobufDecoder:
             most = MESSAGE_WORK * max_messages(values, self.counted)
             rows = np.union1d(rows, np.flatnonzero(most > PAID_WORK * np.diff(offsets_of(values))))
         found = []
-        # Counts are kept by payload, because hundreds of thousands of messages may have the same payload.
+        # Each distinct payload is counted once, because very many messages may have the same payload.
         counted: dict[bytes, tuple[float, bool]] = {}
         for row in rows.tolist():
             payload = values[row].as_py()
@@ -165,7 +165,7 @@ class _ProtobufDecoder:
         room = ValueRoom(len(payload), left + paid)
         take_items(room, payload, self.counted)
         result = left - room.work, room.left < 0
-        if room.work >= 0:  # otherwise counting stopped for lack of work
+        if room.work >= 0:  # otherwise the count is incomplete, because no work was left
             counted[payload] = result
         return result
 
@@ -176,7 +176,7 @@ class _ProtobufDecoder:
             try:
                 return list(self.parser.FromString(joined).f1), np.ones(len(values), np.bool_)
             except UNPARSABLE:
-                pass  # the payloads are parsed one by one to find the bad payloads
+                pass  # some payloads are bad, so all are parsed one by one below
         row, messages, is_parsed = type(self.parser().f1.add()), [], []
         for value in values:
             try:

@@ -37,7 +37,7 @@ class ReadColumn(NamedTuple):
 
     Attributes:
         is_bad: flags of bad rows, bool[n]; None: no row is bad.
-        why: path of the first mistake below the read value, and the mistake.
+        why: first mistake, with its path from the value that was read.
     """
 
     column: pa.Array
@@ -45,7 +45,7 @@ class ReadColumn(NamedTuple):
     why: str = ""
 
     def spread(self, has: Flags) -> ReadColumn:
-        """Puts the rows at the flags in ``has``; other rows are null."""
+        """Moves the rows to the places that ``has`` flags; other rows are null."""
         places = pa.array(np.cumsum(has) - 1, mask=~has)
         is_bad = None
         if self.is_bad is not None:
@@ -63,7 +63,7 @@ class TypeReader(Protocol):
         ...
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values that protobuf's runtime has parsed."""
+        """Converts values that protobuf's runtime has parsed to a column."""
         ...
 
 
@@ -76,7 +76,7 @@ class FieldReader(Protocol):
         ...
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Reads the field of each message."""
+        """Converts the field of each message to a column."""
         ...
 
 
@@ -85,13 +85,13 @@ class FieldReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberReader:
-    """Reads numbers, bools and bytes; ``natural``: type in the runtime, which is promoted to ``type``."""
+    """Reads numbers, bools and bytes of type ``natural``, and casts them to ``type``."""
 
     type: pa.DataType
     natural: pa.DataType
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         if self.natural == UNSIGNED:
             words = np.zeros((len(values), 2), np.uint64)
             words[:, 0] = np.fromiter(values, np.uint64, len(values))
@@ -107,7 +107,7 @@ class TextReader:
     type: pa.DataType
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         found = decode_texts(pa.array(values, pa.binary()))
         if found.is_bad is None:
             return ReadColumn(found.column)
@@ -123,7 +123,7 @@ class EnumReader:
     unknown: str
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         coded = pa.array(values, pa.int32()).dictionary_encode()
         numbers = coded.dictionary.to_pylist()
         names = pa.array(map(self.name_of, numbers), pa.string())
@@ -141,7 +141,7 @@ class PresentReader:
     type: pa.DataType
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         return ReadColumn(pa.array(np.ones(len(values), np.bool_)))
 
 
@@ -154,7 +154,7 @@ class TimeReader:
     nanos: Callable[[Any], int]
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         seconds = np.fromiter(map(self.seconds, values), np.int64, len(values))
         nanos = np.fromiter(map(self.nanos, values), np.int64, len(values))
         micros, is_bad = to_micros(seconds, 1_000_000, np.sign(nanos) * (np.abs(nanos) // 1000))
@@ -172,7 +172,7 @@ class StructReader:
     fields: Sequence[FieldReader]
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         columns, is_bad, why = [], None, ""
         for field in self.fields:
             column, is_bad_field, why_field = field.read(values)
@@ -188,11 +188,11 @@ class StructReader:
 
 
 class Presence(Enum):
-    """The value of a singular field that is absent, or has its type's default."""
+    """When a singular (not repeated) field is null in its column; a type's default is zero or empty."""
 
-    ALWAYS = auto()  # absent and default fields have the default
-    NOT_ZERO = auto()  # absent and default fields are null
-    EXPLICIT = auto()  # only absent fields are null
+    ALWAYS = auto()  # never null: an absent field has its type's default
+    NOT_ZERO = auto()  # null if the field is absent or has its type's default
+    EXPLICIT = auto()  # null only if the field is absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +200,9 @@ class SingularReader:
     """Reads a field that a message has at most once.
 
     Attributes:
-        attribute: attribute of the parsed messages.
-        presence: value of an absent field.
-        default: default instead of null.
+        attribute: attribute of parsed messages that has the field.
+        presence: rule by which the field is null.
+        default: value instead of null; None: null stays null.
         is_required: True if a message without the field is bad.
     """
 
@@ -214,7 +214,7 @@ class SingularReader:
     is_required: bool = False
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Reads the field of each message."""
+        """Converts the field of each message to a column."""
         get = attrgetter(self.attribute)
         if self.presence is not Presence.EXPLICIT:
             values = list(map(get, messages))
@@ -253,7 +253,7 @@ class RepeatedReader:
     type: pa.DataType
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Reads the field of each message."""
+        """Converts the field of each message to a column."""
         lists = list(map(attrgetter(self.attribute), messages))
         sizes = np.fromiter(map(len, lists), np.int64, len(lists))
         items = _in_slices(self.reader, chain.from_iterable(lists))
@@ -275,12 +275,12 @@ class MapReader:
 
     name: str
     attribute: str
-    key: str  # attribute of the keys in entries
+    key: str  # attribute of parsed entries that has the key
     entry: StructReader
     type: pa.DataType
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Reads the field of each message."""
+        """Converts the field of each message to a column."""
         lists = list(map(attrgetter(self.attribute), messages))
         sizes = np.fromiter(map(len, lists), np.int64, len(lists))
         rows = np.repeat(np.arange(len(lists)), sizes)
@@ -327,13 +327,13 @@ def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
 
 @dataclass(slots=True)
 class JsonReader:
-    """Reads messages as JSON; ``fields``: their fields by full name in the plan's file, as in ``M0.f1``."""
+    """Reads messages as JSON; ``fields``: readers of their fields, by names in the parser, such as M0.f1."""
 
     fields: dict[str, FieldReader] = dataclasses.field(default_factory=dict)
     type: ClassVar = pa.string()
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Reads values."""
+        """Converts parsed values to a column."""
         texts: list[str | None] = []
         for value in values:
             try:
@@ -346,7 +346,7 @@ class JsonReader:
         return ReadColumn(column, np.array(column.is_null()), ": text in it is not UTF-8")
 
     def _plain(self, reader: TypeReader, value: Any) -> object:
-        """Returns a value in a form that ``json`` encodes."""
+        """Converts a value to an object that ``json`` encodes."""
         if isinstance(reader, JsonReader):
             return self._object(value)
         if isinstance(reader, TextReader):
