@@ -2,7 +2,7 @@
 
 Arrow types of columns are those of Spark (``pyspark.sql.pandas.types``): strings are ``string``, times
 ``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All fields are
-nullable at any depth, whatever the schema says. ``type_name`` is Spark's name of a type, for errors.
+nullable at any depth, whatever the schema says.
 """
 
 from __future__ import annotations

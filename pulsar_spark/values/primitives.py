@@ -118,7 +118,7 @@ _NANOS_OF_DAY = 86_400_000_000_000
 _INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
 _DATE_TIME = np.dtype([("day", ">i8"), ("nanos", ">i8")])
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
-# Avro's order of promotions; string and binary are also promoted to each other.
+# Avro promotes each of these types to the later types; string and binary are promoted to each other.
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
 

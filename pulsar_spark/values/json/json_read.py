@@ -135,7 +135,7 @@ class _JsonDecoder:
 
 
 class _MostRows:
-    """Calls a reader that may leave rows: with all rows while it reads most, else with a sample first."""
+    """Calls a reader with all rows if it read most rows of the last call; otherwise with a sample first."""
 
     def __init__(self) -> None:
         self._holds = True

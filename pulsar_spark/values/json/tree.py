@@ -1,13 +1,13 @@
 """The type of a JSON value as a tree, made from the writer's schema, the reader's and the column's type.
 
-The writer's schema is needed for the unit of timestamps that are whole numbers, for names that the reader has
-only as aliases, and for bytes that are base64 for certain. Names of fields are in the payload.
+Payloads contain the names of fields. The writer's schema is needed for the unit of timestamps that are whole
+numbers, for names that the reader has only as aliases, and for bytes that are base64 for certain.
 
 Members of a union are tried even if the query does not request them. So all fields of a union are read, and
 then the requested fields are selected.
 
-Only Kafka Connect's converter writes decimals as base64, and maps as arrays of pairs. Such schemas have a
-property by Pulsar's adaptor for Kafka Connect.
+Only Kafka Connect's converter writes decimals as base64, and maps as arrays of pairs. The schemas of such
+values are recognized by a property that Pulsar's adaptor for Kafka Connect writes.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes that an item counts: column bytes, or half of its bytes while read, if more."""
+    """Returns the larger of an item's column bytes and half of its bytes during reading, to be counted."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -311,7 +311,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
 
 
 def _plain(avro: AvroType | None) -> AvroType | None:
-    """Returns the other type of a union of null and one type; other types unchanged."""
+    """Returns T for a union of null and one type T; returns other types unchanged."""
     if isinstance(avro, AvroUnion) and len(avro.members) == 1:
         return avro.members[0]
     return avro

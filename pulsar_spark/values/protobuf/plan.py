@@ -375,7 +375,7 @@ def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target:
     Args:
         writer: version that the values were written with.
         reader: version that the values are read by.
-        target: type of the column, whose fields the reader has.
+        target: type of the column; the reader's version has all its fields.
 
     Raises:
         SchemaError: a field's type has changed its meaning; has the field's path.

@@ -1,7 +1,7 @@
 """Parsed messages -> columns, a field of all messages at a time.
 
-Readers of values receive a list of a field's values in protobuf's runtime: numbers, bytes, messages. Readers
-of fields receive messages and read one field of each. In parsed messages, texts are bytes, and the field of
+A TypeReader converts a list of a field's values from protobuf's runtime: numbers, bytes, messages. A
+FieldReader converts one field of a list of messages. In parsed messages, texts are bytes, and the field of
 number n is the attribute ``f<n>``.
 
 Messages that contain themselves become JSON text, because no column has their type. The text has the names
@@ -200,7 +200,7 @@ class SingularReader:
     """Reads a field that a message has at most once.
 
     Attributes:
-        attribute: attribute of parsed messages that has the field.
+        attribute: name of the field in parsed messages, such as ``f1``.
         presence: rule by which the field is null.
         default: value instead of null; None: null stays null.
         is_required: True if a message without the field is bad.
@@ -275,7 +275,7 @@ class MapReader:
 
     name: str
     attribute: str
-    key: str  # attribute of parsed entries that has the key
+    key: str  # name of the key in parsed entries, such as ``f1``
     entry: StructReader
     type: pa.DataType
 

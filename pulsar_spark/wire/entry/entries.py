@@ -213,7 +213,7 @@ class Entries:
 
     @property
     def text_sizes(self) -> Ints:
-        """Size of the fields that each row of an entry repeats, such as the producer's name, int64[n]."""
+        """Bytes of the fields that each row of an entry repeats, such as the producer's name, int64[n]."""
         sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
         for field in _TEXTS_OF_MESSAGES:
             if field in self._block.fields.spans:

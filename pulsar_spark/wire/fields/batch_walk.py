@@ -134,10 +134,10 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
 
 
 def _confirmed(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Returns the starts at which another message ends; other starts are inside of values.
+    """Returns the starts at which, or ``gap`` bytes before which, the message of another start ends.
 
-    The message may also end ``gap`` bytes before. Repeats until all starts are confirmed, because a removed
-    start may have confirmed another. Assumes only texts below 128 bytes before ``payload_size``.
+    Other starts are inside of values. Repeats until all starts are confirmed, because a removed start may
+    have confirmed another. Assumes only texts below 128 bytes before ``payload_size``.
     """
     last = len(array) - 1
     at = np.minimum(starts + 4, last)

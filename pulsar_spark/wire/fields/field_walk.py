@@ -53,7 +53,7 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The fields of a message.
+    """The fields of a message type.
 
     Attributes:
         kinds: treatment of each field, by tag (field number and wire type).
