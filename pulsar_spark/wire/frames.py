@@ -68,7 +68,7 @@ class Frame(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A decoded payload section; ``broker_index`` and ``broker_time`` are None if the broker sends none."""
+    """A decoded payload section; ``broker_index`` or ``broker_time`` is None if the broker sends none."""
 
     metadata: pb.MessageMetadata
     payload: memoryview

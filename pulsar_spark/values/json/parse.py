@@ -47,7 +47,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
 class _MalformedError(ValueError):
-    """A payload is malformed. Replaces msgspec's error, which is no ValueError in older versions."""
+    """A payload is malformed. Used because msgspec's error is not a ValueError in older versions."""
 
 
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:

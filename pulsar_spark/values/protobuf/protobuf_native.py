@@ -22,7 +22,7 @@ same, see ``plan``. A payload is bad if it is not protobuf, lacks a required fie
 UTF-8 or a time that a column cannot hold.
 
 Protobuf's runtime never gets a topic's descriptors, because anyone may write them. It gets a file of the
-requested fields with names of our own, in a pool that is freed with the decoder.
+requested fields with generated names, in a pool that is freed with the decoder.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _walk_field(
         values, cursor = varints(body, cursor, limits)
         if kind is FieldKind.NUMBER:
             found.set_number(tag >> 3, rows, values)
-        return cursor  # a number in place of bytes is ignored
+        return cursor  # a number is ignored if the field should be bytes
     require(tag & 7 == BYTES)
     cursor, end = lengths(body, cursor, limits)
     match kind:
