@@ -128,7 +128,7 @@ def _parsed(text: object) -> dict[str, str]:
     return found
 
 
-# Spark settings with their defaults: patterns of option names whose values are hidden.
+# Spark's settings, and their defaults: patterns of the names of options whose values Spark hides.
 _REDACTION = {
     "spark.sql.redaction.options.regex": "(?i)url",
     "spark.redaction.regex": REDACTED,
@@ -160,8 +160,8 @@ class PulsarDataSource(DataSource):
         """The name for ``format(...)``."""
         return "pulsar"
 
-    # Spark requests the schema before it sends this object to the processes that make readers, so they all
-    # use the same plan of rows.
+    # Made when Spark requests the schema, before it sends this object to other processes. So all readers have
+    # the same columns, and decode payloads in the same way.
     _rows: RowPlan | None = None
 
     @short_errors

@@ -38,7 +38,7 @@ class GivenType(Enum):
 
     @property
     def type(self) -> SchemaType | None:
-        """Returns the type of a schema with a definition; None: the option names a primitive."""
+        """Returns the schema's type; None for PRIMITIVE, because the schema option names the type itself."""
         if self is GivenType.PRIMITIVE:
             return None
         return SchemaType.PROTOBUF_NATIVE if self is GivenType.PROTOBUF else SchemaType[self.name]
@@ -210,11 +210,11 @@ _PRIMITIVES = {
 def given_schema(
     option: str, definition: str | Path, kind: SchemaType | None, message: str | None = None
 ) -> Schema:
-    """Returns the schema of the given type in an option.
+    """Returns the schema that the user has set in an option.
 
     Args:
         definition: Avro's JSON, the name of a primitive, or the path of a file.
-        kind: type of the schema; None: the type that ``definition`` names.
+        kind: type that the schema must have; None: the primitive that ``definition`` names.
         message: full name of the values' message, for Protobuf.
 
     Raises:

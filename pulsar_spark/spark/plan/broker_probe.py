@@ -176,7 +176,7 @@ class KnownEntries:
         self.limit = ScanLimit.of(1)
 
     def follow(self, start: MessageId) -> bool:
-        """Drops entries up to ``start``; False if ``start`` is not among the known positions."""
+        """Drops entries up to ``start``; False if entries after ``start`` are missing, so all are useless."""
         if not self._after <= start <= self.reached:
             return False
         self._after = max(self._after, start.last_whole_entry)

@@ -319,7 +319,7 @@ class LossReporter:
         )
 
     def unsure(self, topic: TopicName, lost: LostRange) -> None:
-        """Records messages that may be lost, for ``log_noted``."""
+        """Records messages that may be lost; ``log_noted`` reports them."""
         self.possible[topic] = lost
         self._unwarned.append(topic)
 

@@ -161,7 +161,7 @@ class EndTracker:
                 due.append(partition)
             else:
                 self._enqueue(partition)
-        # Partitions stay active until their answers arrive.
+        # Partitions stay active, so that requests are repeated, until their answers arrive.
         self._active |= dict.fromkeys(due)
         return due
 

@@ -72,7 +72,7 @@ class LossCheck:
 
         Raises:
             DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next start
-                finds the same.
+                finds the same state.
         """
 
         def judge(stored: Stored | None) -> Judgement:

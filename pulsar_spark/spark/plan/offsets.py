@@ -170,7 +170,7 @@ def _place(data: Json) -> tuple[dict[TopicName, MessageId], Witness | None]:
 def _place_to_json(topics: Json, witness: Witness | None) -> Json:
     if witness is None:
         return {"topics": topics}
-    # Shorter than a dict, because each offset of each query has it.
+    # A list, which is shorter than a dict, because each offset of each query contains the witness.
     json = ["#".join(_key(witness.topic)), str(witness.id), witness.publish_time]
     if witness.source is not None:
         cluster, position = witness.source

@@ -259,7 +259,7 @@ class Partition:
         return True
 
     def backlog_counted(self, count: int) -> None:
-        """Records the broker's number of entries after the acknowledged position."""
+        """Stores the broker's count of entries after the acknowledged position as the backlog."""
         self.backlog = max(1, count)
         self._counted = self._waiting
 

@@ -298,7 +298,7 @@ class QueryPlanner:
         return min(times)
 
     def report(self) -> Json:
-        """Returns ends and backlogs at the last trigger, for the progress, see :mod:`source_report`."""
+        """Returns the report for Spark's progress: ends and backlogs at the last trigger."""
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
             found = self._loss_check.reporter

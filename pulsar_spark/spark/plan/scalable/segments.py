@@ -122,7 +122,7 @@ def done_in(offsets: Offsets) -> set[TopicName]:
 
 
 def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
-    """Whether a micro-batch moves any position. A done segment that has left its topic does not count."""
+    """Whether a micro-batch moves any position. It does not if only done segments have left their topics."""
     if planned == start.positions:
         return False
     kept = {topic: end for topic, end in start.positions.items() if topic in planned or end != DONE}
