@@ -1,4 +1,4 @@
-"""The table of kinds of schemas: the type of their column, decoder and encoder."""
+"""Chooses the column type, the decoder and the encoder for each kind of schema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
 
 class _Format(NamedTuple):
-    """The functions of one kind; values of a kind without an encoder cannot be written."""
+    """The functions for one kind of schema. ``encoder`` None: values of the kind cannot be written."""
 
     column_type: Callable[[Schema], pa.DataType]
     decoder: MakeDecoder
@@ -122,7 +122,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """Returns the type to decode: the target, but with the schema's decimals if the target's are wider."""
+    """Returns ``target``, in which each decimal that is wider than the schema's has the schema's type."""
     if pa.types.is_decimal128(whole) and pa.types.is_decimal128(target):
         digits = target.precision - target.scale, whole.precision - whole.scale
         return whole if digits[0] >= digits[1] and target.scale >= whole.scale else target

@@ -112,7 +112,7 @@ class AvroDecoder:
         return f"{len(value) - end} bytes remain after the value"
 
     def _is_good(self, payload: bytes, row: int, work: ValueWork) -> bool:
-        """Whether a payload is a value whose column fits into the memory that the payload's size allows."""
+        """Whether a payload is a valid value that exceeds neither its limit of memory nor that of work."""
         value = _value_of(payload, left := work.left(row))
         is_good = True
         try:
@@ -141,7 +141,7 @@ class AvroDecoder:
         payloads.fail(rows, after != payloads.ends(rows))
         if rows is None and not payloads.bad.any():
             return column, payloads.bad
-        # ``take`` with nulls, because then the fields of null rows are also null.
+        # ``take`` with a null index also makes the fields of the null row null.
         place = np.full(len(values), -1, np.int32)
         place[is_read] = np.arange(len(position), dtype=np.int32)
         place[payloads.bad] = -1
@@ -150,7 +150,7 @@ class AvroDecoder:
 
 @lru_cache(maxsize=256)
 def _reader(step: Step, _type: pa.DataType) -> Reader:
-    """Returns one reader for all versions with equal steps and columns of one type."""
+    """Returns one reader for all schema versions with equal steps and with columns of type ``_type``."""
     return reader_of(step)
 
 

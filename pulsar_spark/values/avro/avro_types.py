@@ -1,8 +1,8 @@
 """Avro's JSON -> a tree of types, and the Arrow type of each.
 
 Anyone may have written the JSON, so its size, depth and names are bounded. Errors have the path of the field:
-names joined by dots, ``[]`` for items of an array, ``{}`` for values of a map. A name may be any text, as for
-Pulsar's broker.
+names joined by dots, ``[]`` for items of an array, ``{}`` for values of a map. Like Pulsar's broker,
+this module accepts any text as a name.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class AvroPrimitive:
             a logical type that is read as the primitive. JSON has more logical types, see ``json_types``.
         precision: precision of a decimal, 1 to 38.
         scale: scale of a decimal, 0 to precision.
-        form: type in JSON that differs from ``kind``: char, decimal, time-millis or time-micros; empty: no
-            such type. In trees of JSON, number: a time that is written as a number.
+        form: logical type that ``logical`` cannot have: char, decimal of more than 38 digits, time-millis or
+            time-micros; empty: none. In types from ``json_types``, ``number``: JSON has the time as a number.
     """
 
     kind: str
@@ -129,7 +129,7 @@ class AvroRecord:
 
 @dataclass(frozen=True, slots=True)
 class AvroRecursive:
-    """A record within itself, which has no column.
+    """A record inside itself, which has no column.
 
     Attributes:
         definition: the record, in a list that is empty until the record is parsed.
@@ -425,7 +425,7 @@ def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: s
 
 
 def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int, str]:
-    """Returns logical type, precision, scale and form; empty or 0 for an attribute that Avro ignores."""
+    """Returns ``logical``, ``precision``, ``scale`` and ``form`` of a type; see :class:`AvroPrimitive`."""
     logical = tree.get("logicalType")
     if kind == "int" and tree.get("java-class") == "java.lang.Character":
         return "", 0, 0, "char"

@@ -129,7 +129,7 @@ def _branch(write: Write, branch: int) -> Write:
 
 
 def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
-    """Writes a union of null and one branch; null rows are passed on only to a writer of scalars."""
+    """Makes the writer of a union of null and one branch. Only a writer of scalars receives null rows."""
     write_all = _branch(write, branch)
 
     def write_some(column: pa.Array) -> list[Piece]:

@@ -1,7 +1,7 @@
 """Checks values one by one: returns a value's end, or raises its first mistake.
 
-The checks find exactly the mistakes that the readers of columns find. They also find the ends of arrays if a
-few rows have many items, refuse large values before they use memory, and locate a value's first mistake.
+The checks find exactly the mistakes that the readers of columns find. They find the ends of arrays if a few
+rows have many items, refuse large values before they use memory, and locate the mistake of a bad value.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from pulsar_spark.values.avro.steps import (
 )
 from pulsar_spark.values.value_bounds import ValueRoom
 
-_MAX_OPEN = 10_000  # maximum depth of recursive records, which are not decoded
-_WORK_PER_BYTE = 64  # maximum visited types for each byte, in addition to ``_MAX_OPEN``
-BLOCK_WORK = 4  # units of work of the head of a block
+_MAX_OPEN = 10_000  # maximum depth of a recursive record
+_WORK_PER_BYTE = 64  # types that checking a recursive record may visit for each byte, beyond ``_MAX_OPEN``
+BLOCK_WORK = 4  # units of work for reading the item count of a block
 
 
 class BadAvroError(Exception):
@@ -75,8 +75,8 @@ class AvroValue:
     """The bytes of one row.
 
     Attributes:
-        credit: remaining credit of the row in bytes, see ``AvroPayloads.credit``.
-        room: memory that the row's items may still use as columns; None: memory is not counted.
+        credit: remaining budget for items of no or few bytes, see ``AvroPayloads.credit``.
+        room: column memory that the row's items may still use; None: memory is not limited.
         work: units of work that the row may still use.
     """
 
@@ -116,7 +116,7 @@ def _read_varint(value: AvroValue, position: int) -> tuple[int, int]:
 
 
 def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
-    """Returns the number of items of a block, each of which uses ``cost`` credit, and their position."""
+    """Returns a block's item count and first position; subtracts ``cost`` from the credit for each item."""
     count, position = _read_varint(value, position)
     if count < 0:
         count = -count
@@ -221,8 +221,8 @@ def _recursive(step: RecursiveStep) -> Walker:
     """Checks a recursive record with a list as stack, because records may nest deeper than Python's stack."""
 
     def walk(value: AvroValue, position: int) -> int:
-        # The types around the position. With a record: the number of its checked fields; with an array or
-        # map: the number of remaining items in the block.
+        # Stack of the types around the position, each with a number. Record: number of checked fields; array
+        # or map: number of remaining items in the block.
         open_types: list[tuple[AvroType, int]] = [(step.avro, 0)]
         most = _MAX_OPEN + _WORK_PER_BYTE * (value.end - position)
         while open_types:

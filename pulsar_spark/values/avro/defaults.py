@@ -44,7 +44,7 @@ from pulsar_spark.values.encode.field_fit import ColumnFit, fit
 from pulsar_spark.values.encode.pieces import Write
 from pulsar_spark.values.time_units import NANOS_OF_DAY, unit_of
 
-MAX_VALUES: Final = 100_000  # maximum values in all defaults, because values without bytes take time, too
+MAX_VALUES: Final = 100_000  # maximum values in a schema's defaults, because each takes time
 _MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults; nested defaults count repeatedly
 _MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
 _FLOAT: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
@@ -137,7 +137,7 @@ class Defaults:
         """Returns the bytes of a field's default, written as a column of one row; raises as :func:`of`.
 
         Args:
-            is_exact: True if a default with nanoseconds, which no column has, is an error.
+            is_exact: True: nanoseconds in a default are an error, because columns have only microseconds.
         """
         below = field_path(path, field.name)
         self._is_exact = is_exact

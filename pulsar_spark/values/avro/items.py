@@ -1,12 +1,10 @@
 """Finds the items of arrays and the entries of maps, which are in blocks.
 
-Items of one size and varints are found in one call for all rows, because their positions follow from the
-block's start. Other items are found in waves: item 0 of all rows, then item 1. The items of the last few rows
-are found one by one, because a wave, of one row or a thousand, takes as long as about 64 single items, more
-if items contain arrays. Found items are read together. So an item in nested arrays is visited once for each
-array that contains it.
-
-Only some items of a large value are found and read at a time, which bounds temporary arrays.
+If items have one size or are varints, one call finds them for all rows, because their positions follow from
+the block's start. Other items are found in waves: the first call finds item 0 of each row, the next call item
+1. The items of the last few rows are found one by one, because a wave takes as long as about 64 single items,
+whether it has one row or a thousand, and longer if items contain arrays. Found items are then read in
+one call. Of a large value, only some items are found and read at a time, which bounds temporary arrays.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, read_
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
 from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, item_cost, item_work, lists
 
-# Up to this number of rows, items without arrays are found faster one by one than in waves.
+# Maximum rows whose items are found one by one, not in waves; higher if items contain arrays.
 FEW_ROWS = 64
-# Up to this number of rows, blocks are found faster one by one than in waves, if items need no search.
+# Maximum rows whose blocks are found one by one, if items have one size or are varints.
 _FEW_KNOWN = 12
-ITEMS_AT_ONCE = 1 << 16  # maximum items of one call, which bounds temporary arrays
-_BYTES_AT_ONCE = 1 << 20  # bytes in which items are found one by one before these items are read
-_BLOCKS_AT_ONCE = 1 << 14  # blocks that are found one by one before their items are read
-_MAX_COUNT = 1 << 32  # no row has this many bytes
+ITEMS_AT_ONCE = 1 << 16  # maximum items that a ``Take`` receives in one call, which bounds temporary arrays
+_BYTES_AT_ONCE = 1 << 20  # bytes of a value after which the items found one by one are read
+_BLOCKS_AT_ONCE = 1 << 14  # number of blocks found one by one after which their items are read
+_MAX_COUNT = 1 << 32  # larger counts use the credit of this count, because no row has that many bytes
 
 # Receives positions of items, in the order of arrays, and the index of the array of each item.
 Take: TypeAlias = Callable[[Ints, Ints], None]
@@ -42,7 +40,7 @@ class ItemsFinder:
 
     Args:
         find: finds the ends of items; see ``value_ends.FindEnds``.
-        is_charged: True if items without bytes, or with long defaults, use the rows' credit.
+        is_charged: True if items without bytes, or with long defaults, use ``AvroPayloads.credit``.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class ItemsFinder:
         return offsets, after
 
     def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-        """Returns the number of items of each block, 0 in bad rows, and the position of its first item."""
+        """Reads the heads of blocks; returns item counts, 0 in bad rows, and the positions of first items."""
         count, after = read_varints(payloads, position, rows)
         negative = np.flatnonzero(count < 0)
         if len(negative):
@@ -86,7 +84,7 @@ class ItemsFinder:
             _, after[negative] = read_varints(payloads, after[negative], mine)
             count = np.abs(count)
         if self._cost:
-            # -2 ** 63 has no positive counterpart, so its absolute value is still negative.
+            # np.abs(-2 ** 63) is still negative; such a count uses the credit of _MAX_COUNT.
             payloads.charge(rows, np.where(count < 0, _MAX_COUNT, np.minimum(count, _MAX_COUNT)) * self._cost)
         if self._width != 0:
             most = (payloads.ends(rows) - after) // (self._width or 1)
@@ -200,8 +198,8 @@ class ItemsFinder:
         """Finds the ends of blocks.
 
         Returns:
-            The numbers of items; the position of each first item (varints: the number of varint ends before
-            that position); and the positions after the blocks.
+            The number of items of each block; the position of its first item, or for varints the number of
+            that item's end in ``VarintEnds``; and the position after the block.
         """
         if self._width is not None:
             return count, begin, begin + count * self._width
@@ -258,7 +256,7 @@ class ItemsFinder:
 
 
 class _Blocks:
-    """Positions of blocks, which are added in any order of arrays, but within an array in order."""
+    """The blocks of many arrays. Arrays may alternate, but the blocks of each array are added in order."""
 
     def __init__(self) -> None:
         self._waves: list[tuple[Ints, Ints, Ints]] = []
@@ -273,7 +271,7 @@ class _Blocks:
 
     @property
     def are_many(self) -> bool:
-        """Whether enough blocks are found to read them; False with waves, whose blocks are sorted first."""
+        """Whether the items should be read now; False after waves, whose blocks must first be sorted."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
@@ -289,14 +287,14 @@ class _Blocks:
         for first in range(0, total, ITEMS_AT_ONCE):
             last = min(first + ITEMS_AT_ONCE, total)
             begin, end = np.searchsorted(upto, (first, last - 1), side="right")
-            some = slice(begin, end + 1)  # blocks with these items
+            some = slice(begin, end + 1)  # the blocks of items ``first`` to ``last``
             inside = np.minimum(upto[some], last) - np.maximum(before[some], first)
             block = np.repeat(np.arange(begin, end + 1), inside)
             index = np.arange(first, last) - before[block]
             if ends is None:
                 yield at[block] + index * (width or 0), owner[block]
             else:
-                # The byte before an item is the last byte of the item before it, or of the block's count.
+                # An item begins after the previous end, which is the end of an item or of the block's count.
                 yield ends.places(at[block] + index - 1) + 1, owner[block]
 
 
@@ -304,7 +302,7 @@ class _Rest:
     """Items that are found one by one.
 
     Args:
-        take: receives the items if they are many; None: all items are kept.
+        take: receives the items when their number is ITEMS_AT_ONCE; None: all stay in ``starts``.
     """
 
     def __init__(self, take: Take | None) -> None:
@@ -319,7 +317,7 @@ class _Rest:
             self.take_all()
 
     def take_all(self) -> None:
-        """Passes the kept items to ``take``; keeps all items if it is None."""
+        """Passes the items in ``starts`` to ``take``, and clears them; does nothing if ``take`` is None."""
         if self._take is not None and len(self.starts):
             self._take(_numbers(self.starts), _numbers(self.owners))
             del self.starts[:], self.owners[:]
@@ -332,14 +330,14 @@ def _numbers(numbers: array[int]) -> Ints:
 def _take_in_order(
     waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
 ) -> None:
-    """Passes items to ``take`` by array: wave k has each array's item k, and ``rest`` the later items."""
+    """Sorts items by array, for ``take``. Wave k has item k of each array; ``rest`` has the later items."""
     first = np.cumsum(total) - total
     at = np.empty(int(total.sum()), np.int32)
     for k, (owner, start) in enumerate(waves):
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # Each array of these items has an item in every wave. Items of one array follow one another.
+        # An array with items in ``rest`` has an item in every wave. Its items in ``rest`` are adjacent.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

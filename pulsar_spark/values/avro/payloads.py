@@ -22,23 +22,23 @@ from pulsar_spark.values.value_bounds import ValueWork
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
-_AT_ONCE = 1 << 18  # maximum bytes that are searched in one call, which bounds temporary memory
+_AT_ONCE = 1 << 18  # bytes that VarintEnds searches in one numpy call, which bounds temporary memory
 _PAD = 16  # bytes before the first row and after the last, because decimals and varints are loaded as words
-_WAVES = 256  # number of waves, each of one item of each row, whose work is counted at once
-SLACK = 4096  # bytes that a position may be after its row until ``limit`` is called
+_WAVES = 256  # ``count_wave`` counts only each 256th wave, as 256 waves, because counting takes time
+SLACK = 4096  # bytes after the last row, because positions may exceed a row's end until ``limit`` is called
 
 
 class VarintEnds:
-    """Counts the bytes below 0x80, each of which may end a varint; an end's number is its index among them.
+    """The positions of all bytes below 0x80, called ends because a varint ends there; numbered from 0.
 
-    Uses four bytes of memory for each byte below 0x80.
+    Uses four bytes of memory for each end.
 
     Args:
         whole: bytes to search; at least one is below 0x80.
     """
 
     def __init__(self, whole: npt.NDArray[np.uint8]) -> None:
-        self._behind = len(whole) + 1
+        self._after_all = len(whole) + 1
         is_end = whole < 0x80
         self._places = np.empty(np.count_nonzero(is_end), np.int32)
         count = 0
@@ -52,10 +52,10 @@ class VarintEnds:
 
     def before(self, position: Ints) -> Ints:
         """Returns the number of ends before each position, int64[n]."""
-        return np.searchsorted(self._places, position.astype(np.int32))  # int32, so nothing is copied
+        return np.searchsorted(self._places, position.astype(np.int32))  # int32, so numpy copies nothing
 
     def places(self, number: Ints) -> Ints:
-        """Returns the positions of ends, given their numbers (each below ``len``); int64[n]."""
+        """Returns the positions of the ends with these numbers, each below ``len``; int64[n]."""
         return self._places[number].astype(np.int64)
 
     def before_one(self, position: int) -> int:
@@ -63,12 +63,12 @@ class VarintEnds:
         return bisect_left(self._places.data, position)
 
     def after_one(self, number: int, count: int) -> int:
-        """Returns the position after the ``count`` varints that follow the first ``number`` ends.
+        """Returns the position after ``count`` varints, of which the first has the end of this ``number``.
 
-        If fewer varints follow, returns a position after all bytes.
+        If the bytes have too few ends, returns a position after all bytes.
         """
         last = number + count - 1
-        return int(self._places[last]) + 1 if last < len(self._places) else self._behind
+        return int(self._places[last]) + 1 if last < len(self._places) else self._after_all
 
 
 class AvroPayloads:
@@ -121,7 +121,7 @@ class AvroPayloads:
         return self.bad if rows is None else self.bad[rows]
 
     def fail(self, rows: Rows, wrong: Flags) -> None:
-        """Marks the rows that are flagged in ``wrong`` bad."""
+        """Marks a row bad if its flag in ``wrong`` is set; ``wrong`` has a flag for each of ``rows``."""
         if rows is None:
             self.bad |= wrong
         else:
@@ -138,7 +138,7 @@ class AvroPayloads:
 
     @property
     def credit(self) -> Ints:
-        """Returns the credit of each row in bytes, which items that are larger than their payload use up.
+        """Returns each row's credit: the remaining bytes for items that are larger than their payload.
 
         A row's credit starts at its size in bytes; a row that uses more is bad. So a short payload never
         becomes a long array of empty items, or of long defaults.
@@ -152,11 +152,11 @@ class AvroPayloads:
         return AvroValue(self.bytes.data, int(self.end[row]), credit, None, self.work.left(row))
 
     def take_work(self, row: int, value: AvroValue) -> None:
-        """Counts the work of a row that was read by itself; marks the row bad if the work is refused."""
+        """Counts the work of a row that was read by itself; marks the row bad if it exceeds its limit."""
         self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
 
     def count_wave(self, rows: Ints, units: float) -> None:
-        """Counts the work of a wave, which reads one item of each of some rows; the rows share the units."""
+        """Counts a wave: a call that finds one item of each of ``rows``. They share its ``units`` of work."""
         self._waves += 1
         if self._waves % _WAVES == 0 and self.work.is_limited:
             some = np.unique(rows)
@@ -183,13 +183,13 @@ _U = np.uint64
 _STOP = _U(0x8080808080808080)
 _ONES = _U(0x0101010101010101)
 _BITS = _U(0x7F7F7F7F7F7F7F7F)
-# Masks of the bits that move down, and the number of bits: groups of 7 become groups of 14, 28, 56.
+# (mask, n): moves the masked bits down by n bits, which joins groups of 7 bits to groups of 14, 28 and 56.
 _SQUEEZE = (
     (_U(0x7F007F007F007F00), _U(1)),
     (_U(0x3FFF00003FFF0000), _U(2)),
     (_U(0x0FFFFFFF00000000), _U(4)),
 )
-_SHORT = 2  # maximum bytes of a varint for which the first step of _SQUEEZE suffices
+_SHORT = 2  # maximum bytes of a varint that the first pair in _SQUEEZE joins to one number
 _MAX_BYTES = 10
 
 
@@ -252,9 +252,9 @@ def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints
 
 
 def _sizes(word: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ints]:
-    """Returns each word's stop bits, the mask of its first varint, and that varint's size in bytes."""
+    """Returns flags of the bytes that end a varint, and the mask and bytes of each word's first varint."""
     stops = ~word & _STOP
-    upto = stops ^ (stops - _U(1))  # all bits if the varint has no end in the word
+    upto = stops ^ (stops - _U(1))  # all bits if ``stops`` is 0: no varint ends in the word
     return stops, upto, (((upto & _ONES) * _ONES) >> _U(56)).view(np.int64)
 
 

@@ -83,7 +83,7 @@ def _float_reader(step: FloatStep) -> Reader:
         after = payloads.limit(position + step.size, rows)
         value: npt.NDArray[Any] = (payloads.doubles if step.size == 8 else payloads.floats)[position]
         if is_wider:
-            with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag, and remains a NaN
+            with np.errstate(invalid="ignore"):  # numpy would warn of a signalling NaN, which remains a NaN
                 value = value.astype(np.float64)
         return pa.array(value), after
 
@@ -240,7 +240,7 @@ def _record_reader(step: steps.RecordStep) -> Reader:
 
 
 def _union_reader(step: steps.UnionStep) -> Reader:
-    """Reads a union; makes the struct of members once, not for each branch."""
+    """Makes the reader of a union, which makes the struct of members once, not once for each branch."""
     kind = step.type
     assert kind is not None
     is_struct = any(isinstance(each, steps.MemberStep) for each in step.branches)
@@ -300,7 +300,7 @@ def _member_reader(step: steps.MemberStep) -> Reader:
 
 
 def _placed(parts: list[pa.Array], place: Places) -> pa.Array:
-    """Returns the rows at the given indexes of the concatenated parts; -1: null."""
+    """Concatenates the parts, and returns the rows at the indexes ``place``; index -1 gives null."""
     whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     return whole.take(pa.array(place, mask=place < 0))
 

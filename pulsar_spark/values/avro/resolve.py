@@ -39,7 +39,7 @@ from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.interfaces import type_name
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 
-# Kinds that a writer's kind may be read as. Spark's time is a column of times of day only.
+# For each kind of the writer, the kinds that it may be read as. ``time``: Spark's type of times of day.
 PROMOTIONS: Final = {
     "int": ("long", "float", "double", "time"),
     "long": ("float", "double", "time"),
@@ -48,7 +48,7 @@ PROMOTIONS: Final = {
     "bytes": ("string",),
 }
 MAX_PAIRS = 50_000  # maximum number of compared pairs of types
-MAX_CONSTANTS = 64 << 10  # maximum bytes of defaults for a row
+MAX_CONSTANTS = 64 << 10  # maximum bytes of the defaults that are added to a row
 
 _WAY_OUT = "Read the topic with valueFormat=raw"
 _KINDS: Final = {
@@ -63,7 +63,7 @@ _KINDS: Final = {
 
 
 class _TargetError(SchemaError):
-    """The target is Spark's time, but the field is no time of day; so no branch of a union is tried."""
+    """The target is Spark's time, but the field is not a time of day. No branch of a union can help."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
@@ -130,7 +130,7 @@ def check_times(writer: AvroType | None, reader: AvroType, target: pa.DataType, 
 class _Resolver:
     def __init__(self) -> None:
         self._pairs = 0
-        self._branches: dict[int, Branches] = {}  # branches of the reader's unions, by id of the union
+        self._branches: dict[int, Branches] = {}  # branches of the reader's unions, by id() of the union
         self._defaults = Defaults(_WAY_OUT)
 
     def step(
@@ -200,7 +200,7 @@ class _Resolver:
                     constant = self._defaults.constant(by_name[name], target[index].type, below)
                 except SchemaError as error:
                     if not path:
-                        raise  # because each value lacks the field
+                        raise  # the root record lacks the field, so no value could be read
                     reason = error.what
                 else:
                     constants.append((index, constant))
@@ -218,7 +218,7 @@ class _Resolver:
             except _TargetError:
                 raise
             except SchemaError as error:
-                # Without the union's path, because errors of values add the path.
+                # The path is removed, because the error of a bad value begins with it.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
         if all(isinstance(branch, str) for branch in branches):
             raise _mismatch(writer, reader, path)
@@ -260,7 +260,7 @@ class _Resolver:
 
 
 def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
-    """Returns the reader's fields, by the names of the writer's fields that they are read from."""
+    """Returns the reader's field that each writer's field is read as, by the writer's name."""
     theirs = {field.name for field in writer.fields}
     found = {field.name: field for field in reader.fields if field.name in theirs}
     for field in reader.fields:
@@ -288,7 +288,7 @@ class Branches:
             defaultdict(list),
         )
         self._names, self._aliases, self._short_names = names
-        self._members: dict[int, int] = {}  # by the branch's id
+        self._members: dict[int, int] = {}  # indexes among the branches without null, by id() of the branch
         for each in types:
             if is_null(each):
                 continue
@@ -306,7 +306,7 @@ class Branches:
         return self._members[id(branch)]
 
     def candidates(self, writer: AvroType, *, has_siblings: bool = False) -> Iterator[AvroType]:
-        """Yields branches that a type may be read as, by name, alias, short name, kind, promotion.
+        """Yields the branches that a type may be read as, by name, alias, short name, kind, promotion.
 
         Args:
             writer: type that is not a union.
@@ -328,13 +328,13 @@ class Branches:
                         yield branch
 
     def renamed(self, writer: AvroType) -> AvroType | None:
-        """Returns the branch whose name is an alias of a type."""
+        """Returns the branch whose name is one of the aliases of ``writer``."""
         old = (branch for alias in getattr(writer, "aliases", ()) for branch in self._names.get(alias, ()))
         return next((branch for branch in old if type(branch) is type(writer)), None)
 
 
 def with_siblings(avro: AvroType) -> set[type]:
-    """Returns the kinds that several branches of a union have."""
+    """Returns the classes, such as AvroRecord, of which a union has several branches."""
     if not isinstance(avro, AvroUnion):
         return set()
     return {kind for kind, count in Counter(map(type, avro.branches)).items() if count > 1}
@@ -346,7 +346,7 @@ def _short(name: str) -> str:
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
     if reader.kind != writer.kind:
-        # Avro ignores logical types, and would read a decimal's bytes as text, or text as a decimal's bytes.
+        # A decimal is not read as text, nor text as one. Avro would do so, because it ignores logical types.
         is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
         if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
             raise _mismatch(writer, reader, path)
@@ -435,7 +435,7 @@ def _is_read(newer: AvroType, older: AvroType | None) -> bool:
         resolve(newer, older, arrow_type(older))
     except SchemaError:
         return False
-    except UnsupportedError:  # a type without a column
+    except UnsupportedError:  # a type without a column cannot be compared, and is not reported
         return True
     return True
 

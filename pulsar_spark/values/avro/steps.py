@@ -26,13 +26,13 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# Bytes of defaults, or other text that the schema adds to a list item, for one byte of the item's credit.
+# Bytes of text (see ``added_text``) for which a list item uses one byte of ``AvroPayloads.credit``.
 TEXT_PER_BYTE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class NullStep:
-    """No bytes."""
+    """A null, which has no bytes."""
 
     type: pa.DataType | None
 
@@ -79,7 +79,7 @@ class BytesStep:
     """Binary, text or a decimal: bytes after their length, or ``size`` bytes.
 
     Attributes:
-        size: size of a fixed; None: the length precedes the bytes.
+        size: size of Avro's ``fixed``; None: the length precedes the bytes.
         is_text: True if the bytes must be UTF-8.
     """
 
@@ -171,7 +171,7 @@ class MemberStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecursiveStep:
-    """A record within itself, which is never decoded."""
+    """A record inside itself. It is never decoded; only its end is found."""
 
     avro: AvroRecursive
 
@@ -283,12 +283,12 @@ def item_cost(step: Step) -> int:
 
 
 def item_size(step: ListStep) -> int:
-    """Returns the maximum column bytes of an item, without its text and items; 0 for an unwanted item."""
+    """Returns the maximum column bytes of an item, without text in payloads and nested items; 0: unwanted."""
     return 0 if step.type is None else item_width(step.type) + added_text(step.item)
 
 
 def item_work(step: Step) -> float:
-    """Returns the units of work of a list item, without its own items."""
+    """Returns the units of work of reading a list item, without the items of lists inside it."""
     if is_varint(step):
         return 0.5
     if isinstance(step, RecordStep):

@@ -1,7 +1,7 @@
 """Steps -> functions that find the ends of the values of many rows without decoding them.
 
 Most values are short: their branch or length has one byte. A few calls find the ends of all short values,
-whatever their type. Rows with other values are visited again.
+whatever their type. Rows with other, long values are visited again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pulsar_spark.values.avro.payloads import (
 FindEnds: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
 _Bits: TypeAlias = npt.NDArray[np.integer]
 
-_MAX_SHORT: Final = 200  # maximum bytes of a short value, whose size with branch and length fits into a uint8
-_UNCHECKED: Final = SLACK // 256  # number of fields after which positions are cut to the row's end
-_ODD_LENGTH: Final = 0x81  # bits of a first byte; one is set if the varint is negative or longer
-_ODD_BRANCH: Final = 0xFD  # bits of the branch's byte; all are 0 for the branches 0 and 1
+_MAX_SHORT: Final = 200  # maximum bytes of a short value; with its branch and length they fit into a uint8
+_UNCHECKED: Final = SLACK // 256  # fields after which ``limit`` is called; each adds at most 256 bytes
+_LONG_LENGTH: Final = 0x81  # sign and continuation bit of a length's first byte; 0 if the value is short
+_LONG_BRANCH: Final = 0xFD  # bits of a branch's first byte; all are 0 for the branches 0 and 1
 
 
 def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
@@ -42,8 +42,8 @@ def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
 
     Args:
         step: step of the values; its type is ignored.
-        is_read_later: True if readers read the values afterwards, which checks values, and counts items
-            without bytes.
+        is_read_later: True if a reader reads the values afterwards; then the reader checks them, and counts
+            items without bytes.
     """
     width = steps.fixed_width(step)
     if width is not None:
@@ -75,23 +75,23 @@ def _fixed(width: int) -> FindEnds:
 def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
     first = payloads.bytes[position]
     after: Ints = position + ((first >> 1) + 1)
-    _correct(payloads, rows, position, after, first & _ODD_LENGTH, lambda *some: read_spans(*some)[1])
+    _correct(payloads, rows, position, after, first & _LONG_LENGTH, lambda *some: read_spans(*some)[1])
     return after
 
 
 def _correct(
-    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bits, find: FindEnds
+    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_long: _Bits, find: FindEnds
 ) -> None:
-    """Corrects ``after``, the ends, if ``is_odd`` is not 0; ends in bad rows are meaningless."""
-    if not np.count_nonzero(is_odd):
+    """Finds the ends ``after`` of long values again, by ``find``; ends in bad rows are meaningless."""
+    if not np.count_nonzero(is_long):
         return
-    odd = np.flatnonzero(is_odd)
-    mine = odd if rows is None else rows[odd]
+    long = np.flatnonzero(is_long)
+    mine = long if rows is None else rows[long]
     is_bad = payloads.bad[mine]
     if is_bad.any():
-        odd, mine = odd[~is_bad], mine[~is_bad]
-    if len(odd):
-        after[odd] = find(payloads, position[odd], mine)
+        long, mine = long[~is_bad], mine[~is_bad]
+    if len(long):
+        after[long] = find(payloads, position[long], mine)
 
 
 def _nullable(step: steps.UnionStep) -> FindEnds | None:
@@ -114,7 +114,7 @@ def _nullable(step: steps.UnionStep) -> FindEnds | None:
         def find_fixed(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
             branch = payloads.bytes[position]
             after: Ints = position + (((branch >> 1) ^ flip) * factor + 1)
-            _correct(payloads, rows, position, after, branch & _ODD_BRANCH, whole)
+            _correct(payloads, rows, position, after, branch & _LONG_BRANCH, whole)
             return after
 
         return find_fixed
@@ -128,7 +128,7 @@ def _nullable(step: steps.UnionStep) -> FindEnds | None:
         has = (branch >> 1) ^ flip
         length = payloads.bytes[position + 1] * has
         after: Ints = position + ((length >> 1) + has + 1)
-        _correct(payloads, rows, position, after, (branch & _ODD_BRANCH) | (length & _ODD_LENGTH), whole)
+        _correct(payloads, rows, position, after, (branch & _LONG_BRANCH) | (length & _LONG_LENGTH), whole)
         return after
 
     return find_sized
@@ -224,7 +224,7 @@ def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterato
 
 
 def fail_some(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
-    """Marks the rows at the indexes ``wrong`` of ``count`` positions bad."""
+    """Marks rows bad. ``wrong``: indexes of their positions, of which there are ``count``."""
     flags = np.zeros(count, np.bool_)
     flags[wrong] = True
     payloads.fail(rows, flags)

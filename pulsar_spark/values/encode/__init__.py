@@ -1,4 +1,4 @@
-"""The parts that all encoders by Avro's schemas share: the field of each column, and columns as bytes.
+"""Code that the encoders of AVRO and JSON share: finds the field of each column, and makes bytes of columns.
 
-Owns the types and values of columns that fit a field. Must not know whether Avro or JSON is written.
+Owns the rules by which a column fits a field. Must not know whether Avro or JSON is written.
 """

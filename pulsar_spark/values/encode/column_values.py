@@ -29,7 +29,7 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         self.what = what
 
     def at(self, row: int) -> Misfit:
-        """Returns the misfit for an outer row that contains this row."""
+        """Returns a copy with another row index, because this one counts items, or only rows with values."""
         return Misfit(row, self.path, self.what)
 
     def error(self) -> SchemaError:
@@ -93,7 +93,7 @@ def integers(column: pa.Array) -> Ints:
 
 
 def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
-    """Returns integers, or times in the unit of ``logical``; raises Misfit for a time that the unit lacks."""
+    """Returns integers, or times in the unit of ``logical``; raises Misfit for a fraction of a unit."""
     if logical.startswith("time-"):
         return times_of_day(column, logical, path)
     if logical.endswith("-millis"):
@@ -104,7 +104,7 @@ def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
     """Returns times of day, integers or Spark's time, in the unit of ``logical``.
 
-    Raises Misfit beyond a day, or for a time that the unit lacks.
+    Raises Misfit for a time beyond a day, or a fraction of a unit.
     """
     numbers = integers(column)
     nanos = 1_000_000 if logical == "time-millis" else 1000
@@ -171,7 +171,7 @@ def map_keys(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def require_distinct(keys: pa.StringArray, starts: Ints, path: str) -> None:
-    """Raises Misfit if a map has a key twice; ``starts``: first key of each map, and the end."""
+    """Raises Misfit if a map has a key twice; ``starts``: index of each map's first key, and of the end."""
     sizes = np.diff(starts)
     if len(keys) == 0 or sizes.max() < 2:
         return
@@ -216,7 +216,7 @@ def _numbers(column: pa.Array) -> np.typing.NDArray[np.generic]:
 
 def is_no_text(values: pa.BinaryArray) -> Flags:
     """Returns flags of the n values that are not UTF-8, bool[n]."""
-    # Not by exceptions, which would take three times as long.
+    # Without exceptions, because these would take three times as long.
     flags = (
         value is not None and value.decode(errors="ignore").encode() != value for value in values.to_pylist()
     )

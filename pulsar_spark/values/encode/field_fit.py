@@ -100,7 +100,7 @@ class NewField(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """The mistakes; and the columns without a field, None if these are mistakes."""
+    """``problems``: mistakes. ``new``: columns without a field; None: such columns are mistakes, too."""
 
     problems: list[str]
     new: list[NewField] | None = None
@@ -204,7 +204,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
 
 
 def _field_names(avro: AvroRecord) -> dict[str, str]:
-    """Returns the fields of a record by all names of their columns, including aliases."""
+    """Returns the field for each column name that matches it: the field's name, or an alias."""
     names = {field.name: field.name for field in avro.fields}
     for field in avro.fields:
         for alias in field.aliases:
@@ -297,7 +297,7 @@ def _avro_name(avro: AvroType) -> str:
     return branch_name(avro)
 
 
-_MAX_FIXED = 1 << 16  # maximum bytes of a sample; pyarrow refuses the sample of a larger type
+_MAX_FIXED = 1 << 16  # maximum bytes of a sample; for larger types it is too short, so encoding it fails
 
 
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
@@ -336,4 +336,4 @@ def _plain(kind: pa.DataType, avro: object) -> object:
     if pa.types.is_boolean(kind):
         return False
     is_number = pa.types.is_primitive(kind)  # including dates and times
-    return 0 if is_number else "0"  # text "0", because it is also valid as JSON, a number or a character
+    return 0 if is_number else "0"  # "0" fits every field of text, also of JSON, a number or a character

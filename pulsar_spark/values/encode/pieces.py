@@ -1,8 +1,8 @@
 """Values of n rows -> bytes: pieces of rows, which are joined row by row.
 
 A *piece* is a part of every row's bytes: :class:`Cells` if it is short, ``EncodedField`` if its bytes are
-already in a buffer. ``_join_rows`` joins the pieces of each row. Items of arrays, and columns of some rows,
-are encoded as rows, whose bytes are a piece.
+already in a buffer. ``_join_rows`` joins the pieces of each row. Items of arrays, and columns with nulls, are
+joined by themselves first; their bytes are then one piece of the outer rows.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _Words: TypeAlias = npt.NDArray[np.uint64]
 MAX_SIZE = 2**31 - 1  # maximum bytes in one binary column
 
 _WORD = np.dtype("<u8")
-_LOW = np.uint64((1 << 56) - 1)  # bits of the first 8 bytes of a varint
+_LOW = np.uint64((1 << 56) - 1)  # the low 56 bits of a number, which are the first 8 bytes of its varint
 _MORE = 0x8080808080808080
 _MAX_CONSTANT = 16  # maximum bytes of a constant that becomes Cells
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A few bytes in each row.
+    """A short piece of n rows, as a matrix: up to w bytes for each row.
 
     Attributes:
         data: uint8[n, w].
-        used: flags of the bytes that exist, bool[n, w]; None: all bytes.
+        used: flags of the bytes that belong to the row, bool[n, w]; None: all bytes.
         sizes: number of used bytes of each row, int64[n], or one number for all rows.
     """
 
@@ -122,7 +122,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
 
 
 def masked(piece: Piece, has: Flags) -> Piece:
-    """Returns a piece without bytes in rows that are not flagged, which must be empty in an EncodedField."""
+    """Removes the bytes of rows that are not flagged. An EncodedField must be empty in these rows."""
     if isinstance(piece, EncodedField):
         return piece
     used = (
@@ -167,7 +167,7 @@ def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryAr
 
 
 def _spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
-    """Returns the piece of n rows, whose flagged rows have the bytes of ``rows``, in order."""
+    """Returns a piece in which the flagged rows are ``rows``, in order, and all other rows are empty."""
     sizes = np.zeros(len(has), np.int64)
     sizes[has] = np.diff(rows.offsets)
     offsets = np.zeros(len(has) + 1, np.int64)
@@ -176,7 +176,7 @@ def _spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
 
 
 def _spread(words: _Words) -> _Words:
-    """Moves the 7-bit groups of numbers below 2^56 to the low bits of the 8 bytes."""
+    """Puts 7 bits of a number below 2^56 into the low bits of each byte of a word; the top bits are 0."""
     for bits, shift in (
         (0x000000000FFFFFFF, 4),
         (0x00003FFF00003FFF, 2),
@@ -188,12 +188,12 @@ def _spread(words: _Words) -> _Words:
 
 
 def _wide_varints(groups: _Words, flags: _Words, high: _Words) -> Cells:
-    """Returns varints of 1 to 10 bytes.
+    """Returns the varints of numbers of up to 64 bits, see :func:`varints`.
 
     Args:
-        groups: 7-bit groups of the low 56 bits.
-        flags: top bit of each byte, set if the byte's group or a higher group of the word is not 0.
-        high: the 8 bits above the groups.
+        groups: the low 56 bits of each number, 7 in each byte.
+        flags: top bit of each byte; set if this byte or a higher byte of ``groups`` is not 0.
+        high: the high 8 bits of each number.
     """
     is_wide = high > 0
     is_widest = high > 0x7F
@@ -288,14 +288,14 @@ class RowEncoder:
 
 
 def joined(write: Write, column: pa.Array) -> EncodedMessages:
-    """Returns the bytes of each row of a column."""
+    """Encodes a column by ``write``; returns the bytes of each row."""
     if len(column) == 0:
         return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
     return _join_rows(write(column), len(column))
 
 
 def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
-    """Returns the piece of all rows, with bytes only in the flagged rows."""
+    """Encodes the flagged rows of a column; all other rows of the returned piece are empty."""
     try:
         found = joined(write, column.filter(pa.array(has)))
     except Misfit as misfit:
@@ -304,7 +304,7 @@ def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
 
 
 def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
-    """Returns the piece of all rows that contains the items of each row, one after the other.
+    """Encodes the items of all rows; returns them as a piece: all items of a row, one after the other.
 
     Args:
         write: function that writes the items.
