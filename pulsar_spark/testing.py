@@ -45,7 +45,7 @@ class PulsarForTests:
 
     @property
     def spark(self) -> SparkSession:
-        """The active session, or a new session with two cores, which finds the package."""
+        """The active session, or a new session with two cores in which the source and sink are registered."""
         session = SparkSession.getActiveSession()
         if session is None:
             session = SparkSession.builder.master("local[2]").config(map=_SPARK).getOrCreate()

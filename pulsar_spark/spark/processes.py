@@ -51,7 +51,7 @@ def application_folder() -> Path:
             f"Spark has no folder for files in this process ({type(error).__name__})"
         ) from error
     folder = Path(root)
-    # Spark 4.2 and 4.3 pass a stream's planner a subfolder of this folder, which Spark does not create.
+    # In a stream's planner, Spark 4.2 and 4.3 return a subfolder that does not exist; its parent is used.
     return folder.parent if folder.name == "streaming_job" else folder
 
 
@@ -84,7 +84,7 @@ def keep_freed_memory() -> None:
     By default glibc returns freed memory to the system, which assigns it again page by page, with hundreds of
     page faults for each record batch. Freeing one large, unused block makes glibc keep more.
     """
-    np.empty(_LARGEST_KEPT, np.uint8)  # freed at once
+    np.empty(_LARGEST_KEPT, np.uint8)  # allocates the block and frees it immediately
 
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
@@ -99,7 +99,7 @@ _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "
 
 
 def set_up_logs(level: int | None) -> None:
-    """Shows this package's log lines in this process from a level on, each once.
+    """Makes this process print this package's log lines of a level and above, each once.
 
     Args:
         level: level of :mod:`logging`; None: the configured level, or WARNING.

@@ -40,7 +40,7 @@ from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, Source
 
 _log = logging.getLogger("pulsar_spark.progress")
 
-# Maximum number of partitions whose ends are in a batch's log line.
+# Maximum number of partitions whose last positions (ends) a batch's log line lists.
 _MAX_ENDS = 20
 # Maximum number of queries whose failures are counted; the last failed queries are kept.
 _MAX_FAILED = 1000
@@ -65,7 +65,7 @@ class PulsarProgressListener(StreamingQueryListener):
         self._started: Mapping[str, StartedQuery] = {}  # by run, until its first report
         self._names: dict[str, str] = {}  # by run
         self._failed_runs: Mapping[str, int] = {}
-        self._ended: frozenset[str] = frozenset()  # ended planners that may not have stopped yet
+        self._ended: frozenset[str] = frozenset()  # planners of ended queries, which may still report
         self._complained: set[str] = set()
         self._written: dict[str, SinkTotals] = {}  # by query id: totals at the last progress
         self._path: Path | None = None  # folder of planners' reports; requested only on Spark's thread
@@ -233,9 +233,9 @@ def _messages(count: int | None) -> str:
 
 
 def _ends(partitions: Iterable[PartitionBacklog]) -> str:
-    """Returns topics with their partitions' ends, up to a maximum.
+    """Returns a text with the ends of at most _MAX_ENDS partitions, by topic.
 
-    ``topic 0=12:99 1=13:4, other -1=14:3``.
+    Example: ``topic 0=12:99 1=13:4, other -1=14:3``.
     """
     listed = list(partitions)
     topics: dict[str, list[str]] = {}

@@ -110,7 +110,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """Returns the broker's ends and the backlogs, shown as ``latestOffset`` in StreamingQueryProgress."""
+        """Returns the partitions' ends and backlogs; Spark shows them as ``latestOffset`` of the progress."""
         report = self._planner().report()
         self._file.write(report)
         return report
@@ -203,7 +203,7 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
 
 
 def _prefetched(batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
-    # The prefetching is closed first, because its thread may be making a batch.
+    # ``prefetch`` is closed first, because its thread may be using ``batches``.
     with closing(batches), closing(prefetch(batches)) as made:
         yield from made
 

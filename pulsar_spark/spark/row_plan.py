@@ -222,9 +222,9 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """Returns the schemas with the most fields, candidates to read all topics; one for each column type.
+    """Returns the schemas that may be able to read all topics: those with most fields, one per column type.
 
-    Empty if schemas have different types, because some types have no columns.
+    Empty if the schemas differ in schema type, because values of some schema types have no columns.
     """
     if len({schema.type for schema in schemas}) > 1:
         return []

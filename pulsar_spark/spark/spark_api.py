@@ -42,7 +42,7 @@ except ImportError:
         """Stand-in for Spark 4.0, which passes Arrow to a streaming sink that is a DataSourceArrowWriter."""
 
 
-# Without this argument, Arrow's times have no zone since Spark 4.2, and are in UTC in earlier versions.
+# Since Spark 4.2 this argument is necessary for times in UTC. Earlier versions always use UTC.
 _UTC: dict[str, Any] = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
 
 

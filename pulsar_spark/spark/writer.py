@@ -73,7 +73,7 @@ class PulsarWriter(DataSourceArrowWriter):
 
 
 class PulsarStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming sink, made by Spark for each micro-batch; in complete mode each sends the whole result."""
+    """A streaming sink; Spark makes one for each micro-batch. In complete mode it sends the whole result."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)

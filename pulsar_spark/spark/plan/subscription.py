@@ -1,7 +1,7 @@
 """A query's durable subscription: it retains the messages of each partition that are not checkpointed.
 
 The subscription is created before the first row is planned, so the broker retains unprocessed messages. Its
-consumers have no permits, so the broker sends no messages, and moves the subscription only as in
+consumers have no permits, so the broker sends no messages. It moves the subscription only in the cases of
 :mod:`data_loss`. If another program moves it, data may be lost; :mod:`loss_check` detects this.
 """
 
@@ -64,7 +64,7 @@ class Subscription:
 
     Attributes:
         partitions: partitions on which the subscription is open.
-        unsettled: partitions with changes or open work; a trigger visits no other partitions.
+        unsettled: partitions that may have changes or unfinished work; a trigger visits no other partitions.
         openings: partitions on which the subscription is being opened.
     """
 
@@ -136,8 +136,7 @@ class Subscription:
         return OpenAnswers(opened, failed, gone)
 
     def _open_one(self, topic: TopicName, position: InitialPosition) -> _Opened:
-        # Brokers remove idle partitions, but the topic's metadata still names them, so SUBSCRIBE may create
-        # them.
+        # ``create`` is set for partitions, because brokers remove idle partitions that the topic still has.
         options = SubscriptionOptions(
             name=self.name,
             durable=True,
@@ -161,7 +160,7 @@ class Subscription:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """Returns the partitions that lack the subscription, or do not exist. Call this before ``open``."""
+        """Returns the partitions that lack the subscription or do not exist. Call this before ``open``."""
         answers = run_all([partial(self._client.has_subscription, topic, self.name) for topic in topics])
         missing = set()
         for topic, exists in zip(topics, answers, strict=True):
@@ -233,11 +232,11 @@ class Subscription:
     # ---- partitions that a trigger visits
 
     def unsettle(self, partitions: Iterable[Partition]) -> None:
-        """Records that partitions may have changes, if the subscription is open on them."""
+        """Adds partitions with possible changes to ``unsettled``, if the subscription is open on them."""
         self.unsettled.update({each.topic: each for each in partitions if not each.is_closed})
 
     def settle(self, checkpointed: Mapping[TopicName, MessageId]) -> None:
-        """Drops partitions from ``unsettled`` that need no work until their next entry."""
+        """Removes partitions from ``unsettled`` that need no work before their next entry arrives."""
         self.unsettled = {
             topic: state
             for topic, state in self.unsettled.items()
@@ -267,7 +266,7 @@ class Subscription:
         return answers
 
     def _note_silent(self, answered: Iterable[Partition]) -> None:
-        """Records which partitions are silent now; warns once of each late partition."""
+        """Marks partitions as silent while a request has no answer; warns once if the answer is late."""
         late = self._asked.late
         for each in answered:
             each.be_silent(is_silent=False)
@@ -289,11 +288,11 @@ class Subscription:
         for each in partitions:
             if each in busy or each in answers:
                 continue
-            # Not the time of the answer, because the partition may grow after the broker has made the answer.
+            # The time of the request counts, because new entries may be missing in the answer.
             each.requested(now)
-            self._answers.pop(each, None)  # an old answer lacks the acknowledgements since its request
+            self._answers.pop(each, None)  # an old answer does not show later acknowledgements
             calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
-            # For a compacted topic, or a segment, one answer may require other requests.
+            # A compacted topic or a segment may need further requests, so a thread makes them all.
             is_alone = not self._client.read_compacted and not self._client.may_have_old_end(each.topic)
             request = each.consumer.begin_last_message_id() if is_alone else None
             if request is not None:
@@ -319,7 +318,7 @@ class Subscription:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a held segment has messages, which wait until older segments are read."""
+        """Whether a segment has messages that cannot be read yet, because older segments are read first."""
         return any(
             each.life is Life.HELD and each.end > each.position_or_start for each in self.unsettled.values()
         )
@@ -346,8 +345,9 @@ class Subscription:
     def note_ends(self, is_expected: Callable[[TopicName], bool] = lambda topic: False) -> None:
         """Records which topics have ended; warns of each once.
 
-        A consumer without permits receives the end of the topic only when it acknowledges the last message,
-        or if the topic is terminated later. A tail also receives the end.
+        The broker reports the end to the subscription's consumer, which has no permits, only when it
+        acknowledges the last message, or if the topic is terminated later. A tail (``client/reading/tail``)
+        has a permit, so it always receives the end.
 
         Args:
             is_expected: function that returns whether a topic is a segment, which ends because newer segments
@@ -373,9 +373,9 @@ class Subscription:
         partition.moved(partition.consumer.last_message_id().mark_delete)
 
     def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:
-        """Skips all messages of the partition up to the broker's latest answer."""
+        """Skips all messages of the partition up to ``answer.last``, the last message at the broker."""
         partition, last = self.partitions[topic], answer.last.whole_entry
-        # The pending answers are about positions that the topic does not have any more.
+        # Results of pending calls are dropped, because the topic no longer has their positions.
         self._calls[Kind.ACK].leave(partition, _ignore)
         self._calls[Kind.CHUNKS].leave(partition, _ignore)
         partition.moved(answer.mark_delete)

@@ -1,6 +1,7 @@
 """The times of the planner's next requests and work: EndSchedule for a partition, QuietTime for a query.
 
-Pure.
+A tail (``client/reading/tail``) is a reader that waits at a partition's end for entries, so that the planner
+need not request the end. Pure.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from dataclasses import dataclass
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
-# Seconds for which an answer is valid.
+# Seconds after an answer in which a partition's end is not requested again.
 _KNOWN_FOR = 0.05
-# Seconds without a new message after which a partition gets a tail, because opening it costs a few requests.
+# Seconds without a new message before a tail is opened, because opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Minimum seconds after which the end of a partition with a tail is requested anyway.
+# Seconds after which the end is requested although the tail has received nothing.
 _ASKED_ANYWAY = 10.0
-_ASKED_ANYWAY_EACH = 0.5  # seconds for each partition of the query, if the sum is longer
-_STEP = 5.0  # seconds; these times are its multiples, so that many requests are sent together
-# Maximum seconds between two triggers without data after which more triggers are expected soon.
+_ASKED_ANYWAY_EACH = 0.5  # or this number of seconds for each partition of the query, if that is longer
+_STEP = 5.0  # seconds; these requests wait for a multiple of it, so that many are sent together
+# If two triggers without data are closer than this number of seconds, the next one is expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits. New entries end the wait, but the wait delays a query's other sources.
+# Seconds that a trigger waits for new entries; few, because the wait delays a query's other sources.
 _MIN_WAIT = 0.05
 _WAIT_EACH = 0.00015  # for each partition
 _MAX_WAIT = 0.5
@@ -34,9 +35,9 @@ class EndSchedule:
 
     Attributes:
         last: last message in the last answer.
-        known_until: time when the answer becomes too old.
+        known_until: time until which the last answer is used without a new request.
         idle_at: time when the partition counts as idle, unless a new message is received.
-        ask_anyway_at: time when the end is requested although the tail has no new entries.
+        ask_anyway_at: time when the end is requested although the tail has received nothing.
     """
 
     last: MessageId
@@ -50,7 +51,7 @@ class EndSchedule:
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
     def due_at(self, *, has_news: bool) -> float:
-        """Returns when to request the end. ``has_news``: whether the tail is missing, or has new entries."""
+        """Returns the time of the next request. ``has_news``: there is no tail, or it has new entries."""
         return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
@@ -63,14 +64,15 @@ class EndSchedule:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
     def is_idle(self, now: float) -> bool:
-        """Whether the partition is idle, so that a tail pays off."""
+        """Whether the partition is idle, so that a tail saves requests."""
         return now >= self.idle_at
 
     def followed(self, now: float, partitions: int, number: int) -> None:
-        """Records that the tail has reached the end.
+        """Sets the time of the next request, because the tail has reached the end.
 
         Args:
-            number: number of this partition, which spreads requests in groups.
+            partitions: number of the query's partitions.
+            number: index of this partition, by which requests are spread over time.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
         spread = 1 + number % partitions / partitions
@@ -78,10 +80,10 @@ class EndSchedule:
 
 
 class QuietTime:
-    """Detects triggers without work, which repeat a start for which there was nothing to plan. Pure.
+    """Detects triggers without work: nothing has changed since a trigger with nothing to plan. Pure.
 
-    Without new entries, Spark's default trigger repeats calls with the same start. Planning costs nothing
-    then, but Spark writes and reads start, answer and report as JSON. So a trigger that directly follows
+    Without new entries, Spark's default trigger calls the planner again and again with the same start. Each
+    call costs time, because Spark passes offsets and the report as JSON. So a trigger that directly follows
     another trigger waits a moment, unless entries arrive.
 
     Attributes:
@@ -115,12 +117,12 @@ class QuietTime:
         self._start = None
 
     def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
-        """Whether a trigger has nothing to do, because it has the same objects as the last :meth:`begin`."""
+        """Whether there is nothing to plan: the same objects as in :meth:`begin`, before its ``until``."""
         is_same = self._start is start and self._partitions is partitions and self._limited == limited
         return is_same and now < self._until
 
     def seconds_to_wait(self, now: float) -> float:
-        """Returns how long the next trigger waits for entries; 0 after new entries, or for a late trigger."""
+        """Returns the seconds that the next trigger waits; 0 after new entries, or if triggers are rare."""
         if self._start is None or not self.is_polled:
             return 0.0
         wait = max(_MIN_WAIT, min(_MAX_WAIT, _WAIT_EACH * len(self._partitions)))

@@ -94,7 +94,7 @@ class PatternTopics:
     def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
         self._client = client
         self._pattern = pattern
-        # For each topic: the names that the last list had for it (None: not listed), and its partitions.
+        # By topic: its names in the last list (None: only a watch named it), and its partitions.
         self._known: dict[TopicName, tuple[frozenset[TopicName] | None, Sequence[TopicName]]] = {}
 
     def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
@@ -139,7 +139,7 @@ def migrated(client: PlanningClient, topics: Iterable[TopicName]) -> list[TopicM
 
 
 def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
-    """Calls :func:`find_partitions` at the start of a read, so that a wrong address is an error in seconds.
+    """Returns the partitions at the start of a read. A wrong address is an error within seconds.
 
     A pattern that matches no topic is logged as a WARNING.
     """
@@ -179,16 +179,16 @@ class Topics:
         self._patterns = _patterns(options)
         pattern = options.pattern
         self._pattern = None if pattern is None or pattern.is_scalable else PatternTopics(client, pattern)
-        self._to_ask: set[TopicName] = set()  # topics of the pattern with a dropped partition
+        self._to_ask: set[TopicName] = set()  # topics to list again, because a partition was dropped
         self._watches: list[TopicWatch] = []
         self._stale = False
         self._missing: set[TopicName] = set()
         self._dropped: set[TopicName] = set()  # the last list may still name these partitions
         self._listing: PendingCalls[str] = PendingCalls()
-        self._pauses = self._listing.pauses  # of failed lists, and of lookups of missing scalable topics
+        self._pauses = self._listing.pauses  # pauses after failed lists and failed lookups of scalable topics
         self._scalable = scalable
-        # Scalable topics are listed again, by watches, because these also look up the ends of sealed
-        # segments, and a run may make no other list.
+        # Scalable topics are listed again here, by watches: only watches look up the ends of sealed segments,
+        # and this may be the only list of the run.
         if options.has_scalable_topics:
             self.renew()
         self._migrated: set[str | None] = set()  # topics already named in a warning
@@ -245,7 +245,7 @@ class Topics:
         missing, self._missing = self._missing, set()
 
         def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
-            """Returns the known partitions; the planner finds out which are gone, and if this is a loss."""
+            """Returns the known partitions of a missing topic; the planner checks later if data is lost."""
             self._missing.add(name)
             if name not in missing:
                 _log.warning("a topic of this query does not exist at the moment: %s", error)
@@ -258,7 +258,7 @@ class Topics:
         self.partitions = find_partitions(self._client, self._options, scalable=self._scalable)
 
     def _warn_of_migrated(self, *, looks: bool) -> None:
-        """Warns of migrated topics, once each. With ``looks``, checks the next topics."""
+        """Warns once of each topic found to be migrated. ``looks``: whether to begin to check more topics."""
         calls = {_LIST: self._look_at_next} if looks else {}
         for found in self._looking.run(calls, PROMPT).values():
             if isinstance(found, PulsarError):
@@ -280,7 +280,7 @@ class Topics:
         return migrated(self._client, names[begin:] + names[:begin])
 
     def _take(self, found: list[TopicName] | PulsarError) -> None:
-        """Uses a list, or reports its error."""
+        """Replaces ``partitions`` by the list; logs a temporary error, raises any other."""
         if not isinstance(found, PulsarError):
             self.partitions = [topic for topic in found if topic not in self._dropped]
         elif not found.is_passing:
@@ -324,7 +324,7 @@ class Topics:
         if self._pattern is not None:
             self._to_ask.add(topic.base)
         if self._scalable.forget(topic):
-            self._stale = True  # segments waited for this partition
+            self._stale = True  # list again: segments that waited for this partition can be read
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """Returns the patterns to watch: the user's, or one a named topic; one for many topics of a namespace."""
+    """Returns the patterns to watch: the user's, else one per named topic, or for many in a namespace."""
     if options.pattern is not None:
         return [] if options.pattern.is_scalable else [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)

@@ -93,7 +93,7 @@ class Repeated:
         """Returns the column for ``length`` rows."""
         if length > KEPT_ROWS:
             return self._make(length)
-        array = self._array  # another thread may set ``self._array`` to a shorter array
+        array = self._array  # read once, because another thread may set a shorter array
         if array is None or length > len(array):
             double = 0 if array is None else 2 * len(array)
             self._array = array = self._make(min(max(length, double), KEPT_ROWS))
@@ -338,7 +338,7 @@ class RowColumns:
 
     @property
     def _without_fields(self) -> str:
-        """Returns advice how to get fields as columns; empty if fields are columns or in a struct."""
+        """Returns advice for users whose rows lack the payload's fields; empty if the rows have them."""
         if self.value_type is None:
             return ". For the fields of the topic's schema set valueFormat=columns"
         if self.is_flat and not self.has_fields:

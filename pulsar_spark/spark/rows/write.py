@@ -61,7 +61,7 @@ class Encoders(Protocol):
         ...
 
     def prepare(self, topics: Sequence[TopicName]) -> None:
-        """Prepares the encoders of ``topics``, with all requests at once."""
+        """Prepares the encoders of ``topics``, with parallel requests."""
         ...
 
 
@@ -87,7 +87,7 @@ class MessageShape:
 
     @property
     def allows_joined_batches(self) -> bool:
-        """Whether record batches may be joined: messages and their order do not depend on batch ends.
+        """Whether record batches may be joined: messages and their order do not depend on the batches.
 
         A replay may join other batches. So batches are not joined if rows name topics, because writers are
         opened and closed for each batch; and not with delivery times, because these decide whether a batch's

@@ -182,14 +182,14 @@ def raw_value(fields: Sequence[StructField]) -> str:
 
 
 def to_binary(array: pa.Array) -> pa.BinaryArray:
-    """Casts to binary. Spark uses large types with spark.sql.execution.arrow.useLargeVarTypes."""
+    """Casts to ``binary``, also the large types that spark.sql.execution.arrow.useLargeVarTypes causes."""
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.large_binary())
     return array.cast(pa.binary())
 
 
-# The source reads KEY_VALUE into a column ``key`` and a struct column of this name. So beside key columns,
-# this struct is the whole value, not a field of it; a null is a tombstone.
+# If rows have key columns, a struct column of this name is the whole value, and null a tombstone. This is the
+# form in which the source reads KEY_VALUE.
 _WHOLE = "value"
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (

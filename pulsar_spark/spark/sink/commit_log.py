@@ -40,7 +40,7 @@ from pulsar_spark.spark.sink.commit_records import (
 
 _log = logging.getLogger(__name__)
 
-# Name of the driver's subscription: there is one driver at a time.
+# Name of the driver's subscription. All drivers use it, because there is one driver at a time.
 _NAME = "transactions"
 
 # Minimum characters of a key, because a shorter key could be guessed.
@@ -203,7 +203,7 @@ class CommitLog(Closing):
             )
         # Another program may have written a copy of an older intent before this driver opened the topic
         # exclusively. The next driver would read the copy first, and ignore this intent because it does not
-        # follow the copy. So all records before this intent are released.
+        # follow the copy. So ``trim`` acknowledges all records before this intent.
         earlier = takewhile(lambda each: each.value != value, records)
         before = max((each.position for each in earlier), default=begin)
         try:
@@ -224,7 +224,7 @@ class CommitLog(Closing):
         self._records.flush()
 
     def await_all(self) -> None:
-        """Reads all records up to now that are not aborted; waits while open transactions hide some.
+        """Reads all records that were written so far; waits while open transactions hide some.
 
         If all transactions with a marker have ended, each marker is then visible or was aborted.
         """
@@ -236,11 +236,11 @@ class CommitLog(Closing):
             self._records.release(self._before_intent)
 
     def make_room(self, error: SendError) -> None:
-        """Releases the backlog that makes a quota block producers, and rewrites the records still needed.
+        """Acknowledges all records, because a backlog quota blocks producers; writes needed ones again.
 
-        Raises SendError, caused by ``error``, if the last intent is for this micro-batch, because its records
-        are still needed. The transactions of an earlier intent have ended. If the driver dies during the
-        rewrite, the transactions of running tasks time out.
+        Raises SendError, caused by ``error``, if the last intent is for this micro-batch, because all its
+        records are needed. Otherwise its transactions have ended, so markers are not written again. If the
+        driver dies before all needed records are written, the transactions of running tasks time out.
         """
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:

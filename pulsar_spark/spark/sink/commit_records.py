@@ -11,16 +11,15 @@ numbers of 64 bits.
     CommittedRecord   {"committed": [most, least]}                      the driver, in this transaction
     TokenRecord       {"read to": text}                                 the driver, to find where reading ends
 
-If the query has a key, each record is signed (:class:`RecordFormat`). Other programs with write access can do
-the following, with these results:
+If the query has a key, each record is signed (:class:`RecordFormat`). If another program then writes to the
+log, a record without the signature is ignored, and a copy of a signed record has this effect:
 
-    record            forged                 a copy of a signed record
-    ----------------  ---------------------  ------------------------------------------------------------
-    OpenedRecord      signed: left out       no effect: its transaction has ended, or is in the state
-    Intent            signed: left out       left out: it does not follow the last intent (``after``)
-    CommittedRecord   signed: left out       left out outside its transaction; inside, it shares the outcome
-    TokenRecord       signed: left out       no effect: the driver waits for a new token
-    anything else     left out               -
+    copied record     effect
+    ----------------  -------------------------------------------------------------------------------------
+    OpenedRecord      none: its transaction has ended, or is already in ``LogState.opened``
+    Intent            ignored: it does not follow the last intent (``after``)
+    CommittedRecord   ignored outside its transaction; inside, it is visible only if that is committed
+    TokenRecord       none: the driver waits for a new token
 
 Without a key, forged records are accepted, except a marker outside its transaction and an intent that does
 not follow the last intent. A record in any other form is an error, because a later version may have written
@@ -61,7 +60,7 @@ class Intent:
         batch: id of the micro-batch.
         transactions: distinct transactions of the micro-batch, at least one. The first one's commit commits
             the micro-batch.
-        after: first transaction of the previous intent; None if there was none.
+        after: first transaction of the previous intent, which readers compare; None if there was none.
     """
 
     batch: int
@@ -70,7 +69,7 @@ class Intent:
 
     @property
     def first(self) -> TxnId:
-        """Returns the transaction whose commit commits the batch; no other intent has it."""
+        """Returns the transaction whose commit commits the batch; it identifies the intent."""
         return self.transactions[0]
 
 
@@ -211,15 +210,15 @@ class LogState:
 def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_again: bool) -> str | None:
     """Returns the warning for a driver about to write its intent; None if no record is missing.
 
-    The query itself does not acknowledge the last intent. If the intent is missing or acknowledged, the cause
-    was a message TTL, a backlog quota or another program. A deleted topic has had no drivers.
+    A query never acknowledges its last intent. If that intent is acknowledged or missing, the cause is a
+    message TTL, a backlog quota or another program. Brokers count drivers from 0 after a topic was deleted.
 
     ======  ============  ==============  ===========  ====================================================
     intent  acknowledged  drivers before  micro-batch  result
     ======  ============  ==============  ===========  ====================================================
     yes     no            any             any          None
-    yes     yes           any             any          the record was found this time
-    no      -             more            any          rows that the last driver committed may be duplicated
+    yes     yes           any             any          the intent is still stored, but may be removed
+    no      -             1 or more       any          rows that the last driver committed may be duplicated
     no      -             0               later        the same, if the topic was deleted
     no      -             0               0            None: a new query
     ======  ============  ==============  ===========  ====================================================
@@ -250,10 +249,7 @@ def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_a
 
 
 def is_next(last: Intent | None, intent: Intent) -> bool:
-    """Whether the writer of ``intent`` had read the intent ``last``.
-
-    Any intent may follow None.
-    """
+    """Whether ``intent`` follows ``last``, because its writer had read ``last``. Any intent follows None."""
     return last is None or last.first == intent.after
 
 

@@ -28,18 +28,18 @@ class CommitAction(Enum):
     """
 
     READ_LOG = auto()
-    AWAIT_MARKERS = auto()  # reads the log until all markers are visible that can become visible
+    AWAIT_MARKERS = auto()  # reads the log until each marker is visible, or its transaction was aborted
     WRITE_INTENT = auto()  # returns once the intent is visible
-    MARK = auto()  # makes the log a part of each transaction, then writes a marker in each
+    MARK = auto()  # adds the log's topic to each transaction, then writes a marker in each
     COMMIT = auto()
     ABORT = auto()
     TRY_ABORT = auto()
-    TRIM_LOG = auto()  # releases the records before the intent
+    TRIM_LOG = auto()  # acknowledges the records before the intent
     REPORT_REPLAY = auto()  # logs that an earlier run has committed the micro-batch
 
 
 class CommitStep(NamedTuple):
-    """An action, with its transactions in order, or the intent to write or to report."""
+    """An action and its arguments: transactions in order; an intent for WRITE_INTENT and REPORT_REPLAY."""
 
     action: CommitAction
     transactions: tuple[TxnId, ...] = ()
@@ -75,12 +75,12 @@ def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: Top
             advice="The checkpoint is older than the rows that were written. Start with a new checkpoint",
         )
     if last is not None and last.batch == batch:
-        is_committed = yield from _settle(last, log, topic)
+        is_committed = yield from _finish_earlier(last, log, topic)
         log, _ = yield from _take(CommitAction.READ_LOG)
         if is_committed:
             yield from _take(CommitAction.TRY_ABORT, sorted(log.opened))
             return
-    # Open transactions of failed or killed tasks hold readers back.
+    # Open transactions of failed or killed tasks would block the readers of the rows.
     yield from _take(CommitAction.TRY_ABORT, sorted(log.opened.difference(written)))
     if written:
         intent = Intent(batch, tuple(written), None if log.intent is None else log.intent.first)
@@ -96,19 +96,19 @@ def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -
     return sorted(log.opened.union(written).difference(begun))
 
 
-def _settle(earlier: Intent, log: LogState, topic: TopicName) -> Steps[bool]:
+def _finish_earlier(earlier: Intent, log: LogState, topic: TopicName) -> Steps[bool]:
     """Commits or aborts the rest of an earlier run's intent; returns whether it is committed."""
     is_committed = earlier.first in log.committed
     if not is_committed:
         _, failures = yield from _take(CommitAction.ABORT, [earlier.first])
-        if failures:  # it had ended, so its marker decides
+        if failures:  # the transaction had ended; its marker shows whether it was committed
             log, _ = yield from _take(CommitAction.READ_LOG)
             is_committed = earlier.first in log.committed
     if is_committed:
         yield CommitStep(CommitAction.REPORT_REPLAY, intent=earlier)
         yield from _commit_rest(earlier, log, topic)
     else:
-        # No transaction may stay open, because it would hide the markers after its own.
+        # All must end, because an open transaction hides the later markers in the log.
         yield from _take(CommitAction.ABORT, earlier.transactions[1:])
     return is_committed
 
@@ -119,7 +119,7 @@ def _commit(intent: Intent, topic: TopicName) -> Steps[None]:
     log, failures = yield from _take(CommitAction.MARK, intent.transactions)
     if not failures:
         log, failures = yield from _take(CommitAction.COMMIT, [intent.first])
-        if failures:  # it had ended, so its marker decides
+        if failures:  # the transaction had ended; its marker shows whether it was committed
             log, _ = yield from _take(CommitAction.READ_LOG)
             if intent.first in log.committed:
                 failures = {}
@@ -135,7 +135,7 @@ def _commit_rest(intent: Intent, log: LogState, topic: TopicName) -> Steps[None]
     """Commits the transactions after the first, except those with a visible marker."""
     rest = [each for each in intent.transactions[1:] if each not in log.committed]
     _, failures = yield from _take(CommitAction.COMMIT, rest)
-    if failures:  # they had ended, so their markers decide
+    if failures:  # the transactions had ended; their markers show which were committed
         log, _ = yield from _take(CommitAction.AWAIT_MARKERS)
         aborted = [each for each in failures if each not in log.committed]
         if aborted:

@@ -114,9 +114,7 @@ def dedup_task(
     *,
     has_sequence_ids: bool,
 ) -> DedupTask | None:
-    """Returns the deduplication of this task, which stores each row once.
-
-    None if the task does not deduplicate.
+    """Returns the object by which this task stores each row once; None if the task does not deduplicate.
 
     ``writes``: the driver's counts of writes, for ``write_number``. Raises the errors of
     :func:`decide_dedup`.
@@ -143,7 +141,7 @@ def dedup_task(
 
 
 def log_protection(options: SinkOptions) -> LogProtection:
-    """Returns the protection of the query's log, if there are transactions; reads the key.
+    """Returns the protection of the query's log, which only transactions use; reads the key.
 
     Raises:
         OptionError: the key cannot be read, or the reader of the encryption keys cannot be loaded.
@@ -156,7 +154,7 @@ def log_protection(options: SinkOptions) -> LogProtection:
 
 
 def query_log(options: SinkOptions, batch: MicroBatch | None, writes: Mapping[str, str]) -> QueryLog | None:
-    """Returns a task's view of its query's log; None if the query has no log. Raises as ``log_protection``.
+    """Returns the query's log for a micro-batch; None without transactions. Raises as ``log_protection``.
 
     ``writes``: the driver's counts of writes.
     """
@@ -177,7 +175,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
         if promised is None:
             return None
         said, _warnings[query] = promised
-        # The processes of a query log once, by its id; a batch write has no id, so each process logs.
+        # A query's first process on a machine logs it. A batch write has no id, so each process logs it.
         if said and (query is None or is_first_to_say(f"what is promised of query {query}")):
             _log.info("%s", said)
     return _warnings[query]
@@ -186,7 +184,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
 def _promised(
     options: SinkOptions, query: str | None, dedup: DedupTask | None
 ) -> tuple[str | None, str | None] | None:
-    """Returns the guarantee and its warning; None if the guarantee is not known yet."""
+    """Returns the INFO and the WARNING about the delivery guarantee; None if it is not known yet."""
     if options.delivery is Delivery.TRANSACTIONAL:
         return _promised_in_transactions(options, query)
     if dedup is None:

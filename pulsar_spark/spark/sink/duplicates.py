@@ -68,10 +68,10 @@ def find_duplicates(
         count = possible_duplicates(by_run, origin.run, new, sum(found.values()))
         unread = sum(each.unread for each in replays[topic])
         count = max(count, new if error is not None else min(unread, new))
-        for name, each in stored.items():  # share: at most the stored messages not sent or found in this run
-            share = min(count, max(each.total() - sent.get(name, 0) - found.get(name, 0), 0))
-            count -= share
-            twice[name] = share
+        # A partition has at most as many duplicates as messages that this run has neither sent nor found.
+        for name, each in stored.items():
+            twice[name] = min(count, max(each.total() - sent.get(name, 0) - found.get(name, 0), 0))
+            count -= twice[name]
         twice[topic] = twice.get(topic, 0) + count
     twice = {topic: count for topic, count in twice.items() if count}
     if strict and twice:
@@ -86,9 +86,9 @@ def find_duplicates(
 def _stored(
     client: Client, topic: TopicName, segments: Sequence[TopicName], secret: bytes, origin: Origin
 ) -> tuple[dict[TopicName, Counter[int]], PulsarError | None]:
-    """Returns a micro-batch's stored messages by partition and run; and the error if some may be missing.
+    """Counts the stored messages of the micro-batch in ``origin``, by partition and run; adds an error.
 
-    ``segments``: segments of a scalable topic that may have such messages.
+    With an error, the counts lack messages. ``segments``: segments that may have such messages.
     """
     try:
         names = segments or client.partitions(topic)

@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 # Maximum topic partitions that a log line lists one by one.
 _MAX_LISTED = 30
 
-# A topic partition in a report: ``TopicName.part``, messages, bytes, messages found, and the first
-# and last message id as three numbers each.
+# A topic partition in a report: ``TopicName.part``, messages, bytes, messages that an earlier run had stored,
+# and the first and last message id as three numbers each.
 _Numbers = tuple[str, int, int, int, int, int, int, int, int, int]
 _NO_ID = MessageId(-1, -1)
 
@@ -35,8 +35,8 @@ class TopicPartitionMetrics:
         first_id: id of the first message; None if unknown, because the broker had stored all messages before.
         last_id: id of the last message; None if ``first_id`` is None. Other producers' messages may lie
             between both.
-        possible_duplicates: maximum number of messages that may be duplicated: an earlier run of the
-            micro-batch has stored other messages, or could not be compared.
+        possible_duplicates: maximum number of duplicated messages; 0 unless an earlier run of the micro-batch
+            has stored messages that differ, or that could not be compared.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class TaskReport(WriterCommitMessage):
 
     Attributes:
         topics: numbers of each partition, by topic name without the partition.
-        origin: origin in the task's entries; None if the task does not deduplicate.
+        origin: query run, micro-batch, task and write in the task's entries; None without deduplication.
         replays: results for topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.
         retries: number of requests to brokers that the task has repeated.

@@ -150,9 +150,9 @@ def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
 def _producer_options(options: SinkOptions, transaction: Transaction | None) -> ProducerOptions:
     """Returns the options of this task's producers. A name from the user is made unique to the task.
 
-    In a transaction the name is unique to the transaction, too. A deduplicating broker drops messages by
-    producer name, and rows that it stored in a transaction cannot be compared. So no other producer may ever
-    have the same name.
+    In a transaction the name is unique to the transaction, too. Otherwise a deduplicating broker could take
+    messages for those of an earlier transaction and drop them. This would not be noticed, because rows in
+    transactions cannot be compared.
     """
     producer, context = options.producer, TaskContext.get()
     if producer.name is None:
@@ -166,9 +166,9 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 
 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
-    """Whether record batches may be joined: no user code sees them, and a full queue is no error.
+    """Whether record batches may be joined: no user code sees them, and a full queue is not an error.
 
-    With key-based batching they are not joined, because the producer collects rows in any case.
+    They are not joined with key-based batching, because the producer itself collects rows.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
     return shape.allows_joined_batches and not is_seen and not producer.is_key_based

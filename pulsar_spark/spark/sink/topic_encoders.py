@@ -68,7 +68,7 @@ class TopicEncoders:
         self._schemas = dict(pinned)
         self._encoders: dict[TopicName, ValueEncoder] = {}
         self._replay: tuple[Client, TopicWriters, DedupTask] | None = None
-        self._load = uuid4().hex  # cached schemas may belong to a topic deleted since
+        self._load = uuid4().hex  # new cache key, because the topic of a cached schema may have been deleted
 
     def follow(self, client: Client, writers: TopicWriters, dedup: DedupTask) -> None:
         """Uses the schema versions of rows that an earlier run of the task has stored."""
@@ -88,20 +88,21 @@ class TopicEncoders:
             self._replay[1].open(new)
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """Returns the encoder of a topic's rows; raises as ``schema``, in a replay as ``writers.of`` too."""
+        """Returns the encoder of a topic's rows; raises the errors of ``schema`` and of ``writers.of``."""
         if topic not in self._encoders:
             self._encoders[topic] = self._earlier(topic) or row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
 
     def _earlier(self, topic: TopicName) -> ValueEncoder | None:
-        """Returns the encoder for an earlier run's schema version; None if it is the chosen version.
+        """Returns an encoder by the schema version of the rows that an earlier run has stored.
 
-        Also None if that schema cannot be used; the stored rows then count as different.
+        None if no row is stored, or the version is the chosen one, or the version does not fit the rows; in
+        the last case the stored rows count as different.
         """
         if self._replay is None:
             return None
         client, writers, dedup = self._replay
-        writers.of(topic)  # opening a writer finds the stored rows
+        writers.of(topic)  # opens a writer, which finds the rows of an earlier run
         version = dedup.stored_version(topic)
         if version is None or version == self.schema(topic).version:
             return None
@@ -152,7 +153,7 @@ def warn_of_bytes(client: Client, topic: TopicName) -> None:
 
 @lru_cache(maxsize=1000)
 def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | None:
-    """Returns the type of a topic's schema, requested once in each period by a process."""
+    """Returns the type of a topic's schema. It is cached; a new ``period`` requests it again."""
     latest = client.schemas.latest(topic)
     return None if latest is None else latest.schema.type
 
@@ -179,7 +180,7 @@ def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, Ver
         if values.format is ValueFormat.STRUCT and values.kind is not PartKind.PRIMITIVE:
             kind = ReaderSchema(latest.schema).type
             kind = kind.field("value").type if latest.schema.type is SchemaType.KEY_VALUE else kind
-            if not pa.types.is_struct(kind):  # not a record: both formats have one column
+            if not pa.types.is_struct(kind):  # values without fields are one column in both formats
                 values = replace(values, format=ValueFormat.COLUMNS)
     if options.key_schema is not None and not (values.key_columns or values.is_pair):
         raise OptionError(

@@ -22,7 +22,7 @@ from pulsar_spark.client import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
 
-# Maximum topics that a task writes to at the same time, because each has its own thread and window.
+# Maximum topics that a task writes to at the same time, because each has a thread and pending messages.
 MAX_OPEN_TOPICS = 100
 
 

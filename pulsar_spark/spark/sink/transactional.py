@@ -100,7 +100,7 @@ def commit_batch(
 
 
 def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
-    """Aborts the transactions of a failed micro-batch, except those that a started commit will end.
+    """Aborts the transactions of a failed micro-batch, except those of its intent, which the next run ends.
 
     If no task has succeeded, the query is unknown here, and its next commit aborts the transactions.
     """
@@ -198,17 +198,14 @@ def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> Failures:
     failures = _failures(ids, transactions.abort)
     for transaction, error in failures.items():
         if isinstance(error, TransactionError):
-            # The broker forgets a transaction once all its topics know the outcome. So its marker is visible
-            # by now.
+            # The broker forgets a transaction once all its topics know the outcome. So if it was committed,
+            # its marker is visible now.
             _log.info("transaction %s had already ended: %s", transaction, error)
     return failures
 
 
 def _try_abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
-    """Aborts the transactions that are still open.
-
-    The broker aborts the remaining ones when they time out.
-    """
+    """Aborts transactions. A failure is only logged, because the broker aborts them when they time out."""
     for transaction, error in _failures(ids, transactions.abort).items():
         if isinstance(error, TransactionError):
             _log.debug("transaction %s had already ended: %s", transaction, error)

@@ -1,13 +1,13 @@
 """The number of a write within its micro-batch, because a foreachBatch may write to a topic several times.
 
 A replayed write must have the same number as before, and other writes must have other numbers. So the driver
-counts the committed writes, for each topic, from 0 in each run of the query. Rows that name their topics may
-be written to any topic, so such a write has a number that no topic has had yet. The job group identifies a
-run in Spark. If a function sets its own job group, the count continues over runs.
+counts the committed writes to each topic, from 0 in each run of the query. If rows name their topics, a write
+may go to any topic, so its number is one that no topic has had yet. Spark's job group identifies the run. If
+a function sets its own job group, the count continues over runs.
 
-The count also shows that a run has committed earlier micro-batches. Then no other run has written the current
-micro-batch, because only a run's first micro-batch can be a replay. So streams count their writes, too. If
-Spark repeats a whole stage, its tasks look like first attempts. The broker's last sequence ids show the
+The counts also show whether a micro-batch may be a replay, so streams have them, too. Only the first
+micro-batch of a run can be a replay; if the run has committed earlier micro-batches, it is not the first. If
+Spark repeats a whole stage, its tasks look like first attempts. Then the broker's last sequence ids show the
 repetition.
 """
 
@@ -29,7 +29,7 @@ def read_write_numbers() -> dict[str, str]:
     """Returns the driver's counts of writes, by query, for :func:`write_number`. Call it on the driver.
 
     Raises:
-        SendError: a count cannot be read, so the next write would count as an earlier write.
+        SendError: a count cannot be read, so the next write could get the number of an earlier one.
     """
     try:
         return dict(_files.read_all(_files.path()))
@@ -63,7 +63,7 @@ def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> No
     """Counts a committed write; only one process of a query may call it at a time.
 
     Raises:
-        SendError: the write cannot be counted, so the next write would count as this one.
+        SendError: the write cannot be counted, so the next write would get the same number.
     """
     try:
         counted = _files.read(query)
@@ -85,13 +85,13 @@ def _numbers(text: str | None, run: str, batch: int) -> dict[str, int]:
 
 
 def _first_batch(text: str | None, run: str, batch: int) -> int:
-    """Returns the first micro-batch whose writes the run has counted; ``batch`` without counted writes."""
+    """Returns the first micro-batch whose writes the run has counted; ``batch`` if it has counted none."""
     counted_run, _, _, first = (run, -1, {}, batch) if text is None else json.loads(text)
     return first if counted_run == run and _is_run_id(run) else batch
 
 
 def _next(numbers: Mapping[str, int], topic: TopicName | None) -> int:
-    """Returns the next write's number, above those of all writes that may share a topic partition."""
+    """Returns the number of the next write: the largest count of topics that may have the same partitions."""
     if topic is None:
         return max(numbers.values(), default=0)
     same, parts = {str(None), str(topic), str(topic.base)}, f"{topic.base}-partition-"
