@@ -96,7 +96,7 @@ class _Forms:
 
     def __init__(self, *, has_classes: bool) -> None:
         self._has_classes = has_classes
-        self._known: dict[int, AvroType] = {}  # by id of the original type
+        self._known: dict[int, AvroType] = {}  # converted types, by id() of the original type
 
     def of(self, avro: AvroType) -> AvroType:
         """Returns the type that values have in JSON."""

@@ -114,7 +114,7 @@ class _Maker:
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
-        self._added: dict[tuple[str, str], pa.Field] = {}  # by record and name
+        self._added: dict[tuple[str, str], pa.Field] = {}  # added fields, by record and name
 
     def record(self, rows: pa.StructType, path: str, name: str) -> dict[str, Any]:
         """Makes a record; ``name`` must not be in use."""

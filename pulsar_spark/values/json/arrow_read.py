@@ -35,9 +35,9 @@ _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that 
 _PARTS: Final = 8  # parts into which lines are cut if PyArrow refuses them
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
-# Maximum values of a call, with nulls, because PyArrow uses about ten bytes for a value besides its column.
+# Maximum values of a call, with nulls: PyArrow uses about ten bytes for each value besides its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a row with nulls, which take 0.1 us each: _MAX_PER_BYTE for each byte, or _FEW_VALUES.
+# Maximum values of a row, nulls (0.1 us each) included: _MAX_PER_BYTE for each byte, at least _FEW_VALUES.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
@@ -60,7 +60,7 @@ class _Form(NamedTuple):
     times_are_text: bool = False
 
     def learned(self, words: str, has_times: bool) -> _Form:
-        """Returns the form after a correction by the text of PyArrow's error; self if it implies none."""
+        """Returns the form corrected by PyArrow's error text; self if the text implies no correction."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
         if has_times and (_TEXT in words or _NUMBER in words):

@@ -99,7 +99,7 @@ class _JsonDecoder:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
-        if work.is_limited:  # tokens beyond one for two bytes, as in ordinary values, are work
+        if work.is_limited:  # counts tokens beyond one for two bytes; ordinary values have fewer
             tokens = count_bytes(values, _IS_TOKEN)
             dense = np.maximum(tokens - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))

@@ -263,7 +263,7 @@ class _Columns:
         return column if rows is None else spread(column, rows, count)
 
     def _require(self, key: str, reason: str, values: list[Any], owner: Ints, rows: list[int] | None) -> None:
-        """Flags records without a member as bad, by their owners; ``rows``: indexes of the records."""
+        """Flags the owners of records that lack a member as bad; ``rows``: indexes of the records."""
         was_good = not self._reason
         self._fail(owner, [index for index, value in enumerate(values) if key not in value], lambda _: reason)
         if was_good and self._reason and rows is not None:
@@ -407,7 +407,7 @@ class _Columns:
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
         if float in kinds and bytes in FORMS[leaf.kind].types:
-            # Integers need the text of whole floats, such as 5.0, only; all other floats are bad integers.
+            # For integers, only whole floats such as 5.0 need their text; other floats are bad anyway.
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError

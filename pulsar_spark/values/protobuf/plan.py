@@ -205,7 +205,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Makes the reader of a field's values, not a map's; adds the field to ``own``; None: no column."""
+        """Adds a field that is not a map to ``own``; returns the reader of its values; None: no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
