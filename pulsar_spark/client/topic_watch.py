@@ -128,8 +128,8 @@ class TopicWatch(Closing):
         """Returns the topics that were created or deleted, or got partitions, since the last call.
 
         Makes no request. Topics are returned without their partitions. Returns None if all topics must be
-        listed, which is so at the first call, after the watch was lost or opened again, once a minute, and
-        after many changes.
+        listed: at the first call, after the watch was lost or opened again, once a minute, and after many
+        changes.
         """
         now = time.monotonic()
         with self._lock:

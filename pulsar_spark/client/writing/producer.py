@@ -168,7 +168,7 @@ class Producer:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the segment has ended: call ``settle`` once the layout has it as sealed."""
+        """Whether the segment was sealed; call ``settle`` when the topic's layout shows this, too."""
         return self._writer.state is WriterState.SEALED
 
     @property

@@ -8,8 +8,8 @@ from typing import TypeVar
 from pulsar_spark.client.writing.producer_options import ProducerOptions, UserCode
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace
 
-# Rows without a key that go to one partition before the next one, if batches have no limit of messages, or if
-# a replay must choose the same partitions.
+# Number of rows without a key that are sent to one partition before the next one. Used if batches have no
+# limit of messages, or if a replay must choose the same partitions.
 _BLOCK = 1000
 
 R = TypeVar("R", bound=Router)

@@ -69,8 +69,7 @@ class Transactions:
 
         Raises:
             TransactionError: the broker no longer has the transaction. It was aborted, by its timeout or by
-                another program, or it was committed, by an earlier call or by this call if an answer was
-                lost.
+                another program; or it is committed already, perhaps by this call if an answer was lost.
         """
         self._end(transaction, deadline, commit=True)
 

@@ -11,9 +11,9 @@ and after a reconnect some chunks again, with the same bytes:
     a chunk further ahead         is ignored: it is another producer's, or a chunk between is lost
     the last chunk                completes the message if exactly one combination of chunks has its size
 
-If a number has several candidates, only those with the last chunk's publish time and sequence id count, if
-there are any, because clients write the same time and id into all chunks of a message. If there are still
-several combinations, the message is given up. Chunks of several messages may be interleaved.
+Clients write the same publish time and sequence id into all chunks of a message. So if a number has several
+candidates, the ones with the last chunk's time and id are used, if there are any. If several combinations are
+still possible, the message is given up. Chunks of several messages may be interleaved.
 
 No memory is allocated for a declared size: a message uses the memory of its received chunks, at most twice
 its declared total, and at most ``max_pending`` messages are incomplete at once. Messages expire by their

@@ -3,7 +3,7 @@
 Message ids differ between clusters, and overlap by chance. A replicator copies the entries of its cluster in
 their order, with publish times. A copy carries its source: the cluster where it was produced, and its
 position there. A query keeps a witness, an entry that it has read. If the broker has another entry at the
-witness's id, it is another cluster.
+witness's id, the query now reads another cluster.
 
 A replicator may repeat copies from an earlier entry on, in order. So each copy of an entry is followed by
 copies of all later entries. If a query had read the other cluster up to a position:
@@ -11,8 +11,8 @@ copies of all later entries. If a query had read the other cluster up to a posit
     this cluster's entries                      are
     copies of entries up to the position        left out, also if they arrive later: they were read there
     copies of later entries                     read
-    own entries, copies of third clusters       read if published at most ``margin`` before the last copy that
-                                                was read there, or later. They may be read again, because
+    own entries, copies of third clusters       read unless published more than ``margin`` before the last
+                                                copy that was read there. They may be read again, because
                                                 it is not known which of them had arrived there
 
 This assumes that the publish times of the entries in the last row decrease by at most ``margin`` along the

@@ -1,7 +1,7 @@
 """Range, and RangeProgress: the position in a range, and the lost part of the range. Pure.
 
-A range is ``(start, end]``. Brokers do not report that a reader begins after deleted data, that a message TTL
-or trimming has moved it, or that the rest of a range is never delivered (markers of transactions, aborted or
+A range is ``(start, end]``. Brokers do not report three things: a reader begins after deleted data; a message
+TTL or trimming has moved it; the rest of a range is never delivered (markers of transactions, aborted or
 compacted messages). So each answer of the broker is judged:
 
     event                                               decision
@@ -219,8 +219,8 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader after the position.
 
         Args:
-            begins: position after which the second reader began; if that was in a later ledger, position
-                after which it began when it sought ``position``, inclusive.
+            begins: position after which the second reader began. If that was in a later ledger, the reader
+                has sought ``position``, inclusive, and ``begins`` is where it began then.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """

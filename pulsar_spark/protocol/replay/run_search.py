@@ -239,7 +239,7 @@ class RunSearch:
 
     @property
     def is_begin_known(self) -> bool:
-        """Whether the micro-batch's begin is known, or the micro-batch has not begun."""
+        """Whether it is known where the micro-batch began, or that it has not begun."""
         if self._wanted.is_sealed:
             return self._is_begin_certain or self.of_batches_before > COPIES
         if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):

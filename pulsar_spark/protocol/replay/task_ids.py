@@ -1,8 +1,8 @@
 """TaskIds: the sequence ids of a task's messages on a topic partition, by micro-batch.
 
 The ids of micro-batch n are in ``[first_sequence_id(n), first_sequence_id(n + 1))``, and begin at a number
-that depends on the query's secret. So another program can use ids of a micro-batch under the producer's name,
-but does not know the query's own ids, unless it reads them in an entry of the query.
+that depends on the query's secret. So another program that writes under the producer's name does not know the
+query's own ids, unless it reads them in an entry of the query.
 """
 
 from __future__ import annotations

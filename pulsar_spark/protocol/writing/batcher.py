@@ -214,9 +214,9 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
 class SequenceIds:
     """The rows' own sequence ids for one topic partition, in the order of sending.
 
-    A broker that deduplicates judges a batch by its first id, and drops or stores the whole batch. So a
-    message that it may have stored, because its id is not above all earlier ids, never shares a batch with
-    new messages, and ids ascend within a batch.
+    A broker that deduplicates judges a batch by its first id, and drops or stores the whole batch. So ids
+    ascend within a batch, and two kinds of messages never share one: new messages, whose ids are above all
+    earlier ids, and messages that the broker may have stored.
 
     Args:
         highest: last id that the broker has stored; -1 for none.
