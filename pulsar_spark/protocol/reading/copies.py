@@ -87,9 +87,9 @@ class Witness(NamedTuple):
         """Whether the entry stored at the witness's id is the witness; None: no entry."""
         return found is not None and self == Witness.of(self.topic, found)
 
-    def is_copied_to(self, entry: StoredEntry) -> bool:
+    def is_copied_to(self, entry: StoredEntry | None) -> bool:
         """Whether an entry is a copy of the witness, which must not be a copy itself."""
-        return position_of(entry) == self.id and entry.publish_time == self.publish_time
+        return entry is not None and position_of(entry) == self.id and entry.publish_time == self.publish_time
 
 
 class CopyRange(NamedTuple):
@@ -220,18 +220,16 @@ class _Selected:
         if place and self._known[place - 1][1].id >= position:
             return self._known[place - 1][1]
         until, found = self._known[place]
-        with closing(self._between(position.previous, until)) as entries:
+        with closing(self.read(position.previous, until)) as entries:
             found = next(entries, found)
         self._known.insert(place, (position, found))
         return found
 
-    def read(self, after: MessageId) -> Generator[StoredEntry, None, None]:
-        """Yields the selected entries after a position."""
-        return self._between(after, self.end.id)
-
-    def _between(self, after: MessageId, until: MessageId) -> Generator[StoredEntry, None, None]:
+    def read(self, after: MessageId, until: MessageId | None = None) -> Generator[StoredEntry, None, None]:
+        """Yields the selected entries after a position, and before ``until``."""
+        end = until or self.end.id
         with closing(self._read(after)) as entries:
-            yield from filter(self._fits, takewhile(lambda each: each.id < until, entries))
+            yield from filter(self._fits, takewhile(lambda each: each.id < end, entries))
 
 
 def position_of(entry: StoredEntry | None) -> MessageId | None:

@@ -86,7 +86,7 @@ def boundary(
         middle = (low + top) // 2
         found = probe(MessageId(middle, 0))
         if is_late(found):
-            top, late = middle, _first(late, found)
+            top, late = middle, min(late, found, key=lambda each: each.id)
         else:
             low, early = max(middle, found.id.ledger), found
     return _within(probe, is_late, early, late)
@@ -102,12 +102,8 @@ def _within(probe: Callable[[MessageId], E], is_late: Callable[[E], bool], early
         middle = low + step if high is None else (low + high) // 2
         found = probe(MessageId(ledger, middle))
         if is_late(found):
-            high, late = middle, _first(late, found)
+            high, late = middle, min(late, found, key=lambda each: each.id)
         else:
             early = found
             step *= 2
     return early, late
-
-
-def _first(one: E, other: E) -> E:
-    return other if other.id < one.id else one

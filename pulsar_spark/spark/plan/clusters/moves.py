@@ -42,13 +42,7 @@ _LATE = "the micro-batch did not finish, and these messages have not been copied
 
 
 class Moves:
-    """Moves a query from its checkpoint's cluster to this one.
-
-    Args:
-        client: client of the new cluster.
-        options: options of the source.
-        loss_check: reporter of messages that were not copied, or are gone.
-    """
+    """Moves a query from its checkpoint's cluster to this one, and reports messages without copies here."""
 
     def __init__(self, client: PlanningClient, options: SourceOptions, loss_check: LossCheck) -> None:
         self._client = client
@@ -56,25 +50,20 @@ class Moves:
         self._margin_ms = round(1000 * options.publish_time_margin)
         self._loss_check = loss_check
 
-    def moved(self, start: Offsets, found: MovedError, topics: Collection[TopicName]) -> Offsets:
-        """Returns the positions in this cluster that continue a finished micro-batch; warns once.
+    def moved(self, start: Offsets, error: MovedError, existing: Collection[TopicName]) -> Offsets:
+        """Returns the positions in this cluster that continue after a micro-batch that ended at ``start``.
 
         A query that returns continues where it left this cluster, because later entries may have had no
         copies in the other cluster.
-
-        Args:
-            start: end of the micro-batch.
-            found: error that names the micro-batch's cluster, and this cluster if the query returns.
-            topics: existing partitions.
 
         Raises:
             DataLossError: copies of unread messages may be gone.
             BrokerError: the broker did not answer.
         """
-        left = {topic: each for topic, each in start.positions.items() if topic in topics}
+        left = {topic: each for topic, each in start.positions.items() if topic in existing}
         for topic in sorted(start.positions.keys() - left.keys()):
             Checkpoint.finished(start).report_absent(self._loss_check, topic)
-        self._loss_check.has_moved, cluster, here = True, found.cluster, found.before
+        self._loss_check.has_moved, cluster, here = True, error.cluster, error.before
         now = Left(cluster, self._now_ms(), left, start.witness)
         if here is not None:
             _log.warning(
@@ -84,12 +73,12 @@ class Moves:
             )
             back = {topic: each for topic, each in here.positions.items() if topic in left}
             return Offsets(start.subscription, back, here.witness, now)
-        calls = {topic: partial(self._place, topic, cluster, each) for topic, each in left.items()}
+        calls = {topic: partial(self._search, cluster, topic, each) for topic, each in left.items()}
         positions, told, witness = {}, [], None
-        for topic, (position, copied, last) in run_for_each(calls).items():
+        for topic, (begin, copied, newest) in run_for_each(calls).items():
             self._require_copies(topic, copied, left[topic])
-            positions[topic] = position
-            told.append(f"{topic}: {_told(last)}")
+            positions[topic] = begin
+            told.append(f"{topic}: {_told(newest.last_read)}")
             if witness is None and copied.last_read is not None:
                 witness = Witness.of(topic, copied.last_read)
         more = f"; and {len(told) - _MAX_LISTED} more" if len(told) > _MAX_LISTED else ""
@@ -105,22 +94,16 @@ class Moves:
         return Offsets(start.subscription, positions, witness, now)
 
     def replay(
-        self, start: Offsets, end: Offsets, found: MovedError, topics: Collection[TopicName]
+        self, start: Offsets, end: Offsets, error: MovedError, existing: Collection[TopicName]
     ) -> list[Range]:
         """Returns the ranges of copies of a micro-batch that did not finish in another cluster.
-
-        Args:
-            start: start of the micro-batch.
-            end: end of the micro-batch.
-            found: error that names the micro-batch's cluster, and this cluster if the query returns.
-            topics: existing partitions.
 
         Raises:
             OtherClusterError: it is the query's first micro-batch.
             DataLossError: messages of the micro-batch were not copied, or their copies are gone.
             BrokerError: the broker did not answer.
         """
-        cluster = found.cluster
+        cluster = error.cluster
         if not cluster:
             raise OtherClusterError("a micro-batch did not finish on another cluster, whose name is unknown")
         if start.subscription != end.subscription:
@@ -130,15 +113,16 @@ class Moves:
             )
         asked = plan_ranges(start, end, dict.fromkeys(end.positions, MessageId.EARLIEST))
         for each in asked:
-            if each.topic not in topics:
+            if each.topic not in existing:
                 Checkpoint(end, start.positions, {}).report_absent(self._loss_check, each.topic)
-        asked, ranges = [each for each in asked if each.topic in topics], []
-        answers = run_for_each({each.topic: partial(self._replayed, each, cluster) for each in asked})
-        back = {} if found.before is None else found.before.positions
+        asked, ranges = [each for each in asked if each.topic in existing], []
+        # The first fields of a range are topic, start and end.
+        found = run_for_each({each.topic: partial(self._search, cluster, *each[:3]) for each in asked})
+        back = {} if error.before is None else error.before.positions
         for each in asked:
-            before, after, begin = answers[each.topic]
+            begin, before, after = found[each.topic]
             last = after.last_read
-            if found.before is None:
+            if error.before is None:
                 self._require_copies(each.topic, before, each.start)
             if not after.has_arrived(each.end):
                 copied = max(each.start, position_of(last) or each.start)
@@ -159,19 +143,13 @@ class Moves:
         if not copied.is_complete(position):
             self._loss_check.reporter.lost(topic, LostRange(position, None, _GONE))
 
-    def _place(
-        self, topic: TopicName, cluster: str, position: MessageId
-    ) -> tuple[MessageId, Copied, StoredEntry | None]:
-        """Returns another cluster's position here, the copies around it, and the last copy in the topic."""
+    def _search(
+        self, cluster: str, topic: TopicName, start: MessageId, end: MessageId = MessageId.LATEST
+    ) -> tuple[MessageId, Copied, Copied]:
+        """Returns the position to read after here, and the copies around another cluster's start and end."""
         here = copied_partition(self._client, topic, cluster)
-        copied, last = here.around(position), here.around(MessageId.LATEST).last_read
-        return here.start_after(copied, self._margin_ms), copied, last
-
-    def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, MessageId]:
-        """Returns the copies around another cluster's start and end, and the position to read after here."""
-        here = copied_partition(self._client, each.topic, cluster)
-        before = here.around(each.start)
-        return before, here.around(each.end), here.start_after(before, self._margin_ms)
+        before = here.around(start)
+        return here.start_after(before, self._margin_ms), before, here.around(end)
 
 
 def _told(last: StoredEntry | None) -> str:

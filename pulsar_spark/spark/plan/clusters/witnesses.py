@@ -49,8 +49,7 @@ from pulsar_spark.spark.plan.partition import Partition
 _MAX_PROBES = 3
 # Seconds after which a run probes an entry as its next witness.
 _RENEWED_AFTER = 3600.0
-# Maximum entries that are read to find the source clusters of a topic's copies.
-_MAX_SEARCHED = 10_000
+_MAX_SEARCHED = 10_000  # maximum entries that are read to find the source clusters of a topic's copies
 _FIRST_READ = 16  # messages of a search's first read; each later read has twice as many
 _READ_BYTES = 1 << 20  # maximum bytes of one read
 _MAX_CLUSTERS = 8  # maximum clusters that are tried as the source of a copy
@@ -69,13 +68,7 @@ class MovedError(Exception):
 
 
 class Witnesses:
-    """Keeps the witness of one run of a query, the entry by which a restart recognizes the cluster.
-
-    Args:
-        client: client of the cluster.
-        calls: pending requests of the query.
-        options: options of the source.
-    """
+    """Keeps the witness of one run of a query, the entry by which a restart recognizes the cluster."""
 
     def __init__(self, client: PlanningClient, calls: Calls[Partition], options: SourceOptions) -> None:
         self._client = client
@@ -112,10 +105,12 @@ class Witnesses:
             ends: planned end of each partition that has new entries.
         """
         old = None if self._is_gone else old
-        found = self._found(old, ends)
+        # A copied entry identifies a cluster less surely, because other clusters may have copies of it.
+        is_weak = old is None or old.source is not None
+        found = self._found(ends, is_weak=is_weak)
         if found is None:
             return old
-        if old is None or (old.source is not None and found.source is None):
+        if old is None or (is_weak and found.source is None):
             self._is_gone, self._young = False, None
             return found
         now = self._client.now()
@@ -125,20 +120,15 @@ class Witnesses:
             old, self._young = self._young[0], (found, now)
         return old
 
-    def _found(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
+    def _found(self, ends: Mapping[Partition, MessageId], *, is_weak: bool) -> Witness | None:
         """Returns an entry that may become the witness, known or probed now; None if there is neither."""
-
-        def is_better(entry: EntryInfo) -> bool:
-            # A copied entry identifies a cluster less surely, because other clusters may have copies of it.
-            return entry.source is None or old is None or old.source is not None
-
         now = self._client.now()
         for partition, end in ends.items():
             entry = _at_hand(partition, end)
-            if entry is not None and is_better(entry):
+            if entry is not None and (is_weak or entry.source is None):
                 self._probes_at = now + _RENEWED_AFTER
                 return Witness.of(partition.topic, entry)
-        if old is not None and old.source is None:
+        if not is_weak:
             if now < self._probes_at:
                 return None
             self._probes_left, self._probes_at = 1, now + _RENEWED_AFTER
@@ -151,16 +141,14 @@ class Witnesses:
             calls[partition] = partial(self._client.entry_at, partition.topic, end)
         for partition, answer in self._pending.run(calls, PROMPT).items():
             entry = answer if isinstance(answer, EntryInfo) and not answer.corrupt else None
-            if entry is not None and is_better(entry) and not partition.is_closed:
+            if entry is not None and (is_weak or entry.source is None) and not partition.is_closed:
                 return Witness.of(partition.topic, entry)
         return None
 
     def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
         """Checks by a probe whether this cluster has the checkpoint's witness; otherwise searches a copy.
 
-        Args:
-            checkpoint: end of the checkpoint's last micro-batch.
-            partitions: existing partitions that are read now; a witness of another partition is not checked.
+        A witness of a partition that is not in ``partitions`` is not checked.
 
         Raises:
             MovedError: this is another cluster, which has a copy of the witness.
@@ -188,7 +176,7 @@ class Witnesses:
             return
         except PulsarError as error:
             raise error.located(str(witness.topic)) from error
-        is_known = checkpoint.left is before
+        is_known = checkpoint.left is before  # a query that has moved moves only back
         if len(clusters) == 1 and is_known and not self._client.read_compacted:
             if before is not None or not is_held:
                 raise MovedError(clusters[0], before)
@@ -215,29 +203,26 @@ class Witnesses:
         return found is not None and found.source is None and found.publish_time == witness.publish_time
 
     def _copied_from(self, witness: Witness) -> list[str]:
-        """Returns the source clusters of the topic's entries that seem to be copies of the witness."""
-        if witness.source is not None or witness.topic.is_segment:
-            return []
-        copied = {
-            name: copied_partition(self._client, witness.topic, name).around(witness.id).last_read
-            for name in self._clusters_at(witness)
-        }
-        return [name for name, entry in copied.items() if entry is not None and witness.is_copied_to(entry)]
+        """Returns the source clusters of the topic's entries that seem to be copies of the witness.
 
-    def _clusters_at(self, witness: Witness) -> list[str]:
-        """Returns the source clusters of the topic's copies that were published at the witness's time."""
+        Candidates are the source clusters of copies that were published at about the witness's time.
+        """
         topic, time_ms = witness.topic, witness.publish_time
-        begin, last = self._client.bounds(topic)
-        if begin >= last:
+        if witness.source is not None or topic.is_segment:
             return []
-        first = self._client.first_at(topic, time_ms, self._margin_ms, begin.next_entry, last)
+        begin, last = self._client.bounds(topic)
+        first = None
+        if begin < last:
+            first = self._client.first_at(topic, time_ms, self._margin_ms, begin.next_entry, last)
         if first is None:
             return []
         with closing(_read(self._client, topic, last, first.previous)) as entries:
             near = takewhile(lambda each: each.publish_time <= time_ms + self._margin_ms, entries)
             found = islice(near, _MAX_SEARCHED)
             names = dict.fromkeys(each.source.cluster for each in found if each.source is not None)
-        return list(names)[:_MAX_CLUSTERS]
+        here = {each: copied_partition(self._client, topic, each) for each in islice(names, _MAX_CLUSTERS)}
+        copies = {name: each.around(witness.id).last_read for name, each in here.items()}
+        return [name for name, entry in copies.items() if witness.is_copied_to(entry)]
 
     def why_unsure(
         self,
@@ -249,10 +234,7 @@ class Witnesses:
         """Returns why this may be another cluster, although no entry shows it; empty for the same cluster.
 
         Args:
-            witness: checked witness of the checkpoint.
-            processed: position up to which each partition is processed.
-            missing: partitions without the subscription at the broker.
-            answers: the broker's answers when the subscription was opened.
+            missing: partitions without the subscription when it was opened, with these ``answers``.
         """
         if witness is None:  # only starts in empty partitions, (ledger, -1), can be compared
             named = self._options.start.named
