@@ -86,7 +86,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offsets.to_json(self._planner().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Returns a placeholder for the user's limits, because Spark's ReadLimits have only one limit each.
+        """Returns a placeholder for the user's limits, because a ReadLimit of Spark has only one limit.
 
         Spark passes the placeholder to ``latestOffset``, or ReadAllAvailable if no limit applies.
         """
@@ -94,7 +94,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Returns the next end within the user's limits; ``start`` itself without new messages.
+        """Returns the next end within the user's limits; ``start`` itself if there are no new messages.
 
         If Spark calls repeatedly, waits a moment for new entries, because waiting costs less than more calls
         and finds entries sooner.

@@ -154,7 +154,7 @@ class Subscription:
             raise
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
-        """Sets the start of compacted partitions to EARLIEST, because compacted messages outlive the log."""
+        """Sets the start to EARLIEST for compacted reads, because compacted messages outlive the log."""
         if self._client.read_compacted:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
@@ -178,12 +178,12 @@ class Subscription:
             partition.consumer.begin_close()
 
     def note_done(self, segments: Set[TopicName]) -> None:
-        """Records which segments are read to their final ends."""
+        """Records that sealed segments are read to their ends."""
         for topic in segments & self.partitions.keys():
             self.partitions[topic].life = Life.DONE
 
     def drop_done(self, segments: Set[TopicName]) -> None:
-        """Closes the subscription on segments that are done, after the last acknowledgement."""
+        """Closes the subscription on segments that are read to their ends and acknowledged."""
         for topic in segments & self.partitions.keys():
             state = self.partitions[topic]
             if state.acknowledged >= state.last:

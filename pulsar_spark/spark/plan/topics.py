@@ -193,7 +193,7 @@ class Topics:
             self.renew()
         self._migrated: set[str | None] = set()  # topics already named in a warning
         self._looking: PendingCalls[str] = PendingCalls()
-        self._looked_at = 0  # number of checked topics
+        self._looked_at = 0  # index of the next topic to check
         self._warn_of_migrated(looks=True)
 
     def refresh(self) -> None:
@@ -228,7 +228,7 @@ class Topics:
 
     def _may_have_segments(self, topic: TopicName) -> bool:
         """Whether a scalable topic's segments may have changed; for a missing topic, after a pause."""
-        # Most topics have not changed, and a pattern may have thousands.
+        # The fast check is first, because most of a pattern's thousands of topics have not changed.
         may_have = self._scalable.may_have_changed(topic)
         return may_have and self._pauses.is_over(str(topic), self._client.now())
 
@@ -238,7 +238,7 @@ class Topics:
         # If a watch cannot be opened, earlier watches are kept.
         for pattern in self._patterns[len(self._watches) :]:
             watch = self._client.watch_topics(pattern, may_list=may_list)
-            watch.take_changes()  # the list includes the changes up to now
+            watch.take_changes()  # drops changes so far, because the list includes them
             self._watches.append(watch)
         if self._pattern is not None:
             return self._pattern.list(changed)

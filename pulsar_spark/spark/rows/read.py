@@ -61,7 +61,7 @@ class PayloadReader(Protocol):
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
         """Yields the columns of the messages, of which there is at least one, in parts of consecutive rows.
 
-        Keeps no reference to a part while the next part is made. Bad rows raise the errors of the format.
+        Keeps no reference to a part while the next part is made. Raises the format's errors for bad rows.
         """
         ...
 

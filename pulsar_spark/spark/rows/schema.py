@@ -75,7 +75,7 @@ _OfTopic: TypeAlias = Callable[[TopicName], "str | int | None"]
 
 @dataclass(frozen=True, slots=True)
 class MetadataColumn:
-    """A column besides the value."""
+    """A column that is not a part of the payload, such as the key or the topic."""
 
     type: DataType
     make: Maker
@@ -254,7 +254,7 @@ class RowColumns:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """Returns the Arrow schema.
+        """Returns the Arrow schema of all batches.
 
         Spark compares the schema exactly with a read's first batch, and does not check later batches.
         """

@@ -1,4 +1,4 @@
-"""Record batches that Spark writes -> message columns of each topic, with Arrow's kernels, no row loop."""
+"""Record batches that Spark writes -> message columns of each topic, all rows at once by Arrow."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class CommitLog(Closing):
         return self._records.topic
 
     def close(self) -> None:
-        """Releases the log, so that the next driver can open it."""
+        """Closes the log, so that the next driver can open it."""
         self._records.close()
 
     def refresh(self) -> None:

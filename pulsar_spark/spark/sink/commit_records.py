@@ -47,7 +47,7 @@ _SIGNATURE_SIZE = 2 * hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class OpenedRecord:
-    """Record of a task that has opened a transaction, in which it writes its rows."""
+    """A task has opened a transaction, in which it will write its rows."""
 
     transaction: TxnId
 

@@ -1,6 +1,6 @@
 """The steps in which a driver commits a micro-batch, in order. Pure: the driver executes them.
 
-A micro-batch is committed at one moment: when the first transaction of its intent ends. Before this moment, a
+A micro-batch is committed at one moment: when the first transaction of its intent is committed. Before, a
 restart writes the micro-batch again; afterwards a restart commits the rest. The driver may die between any
 two steps, so before the first commit the intent is durable and each transaction has its marker in the log.
 

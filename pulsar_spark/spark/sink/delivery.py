@@ -56,8 +56,8 @@ def decide_dedup(
     not given                        yes           no           WHERE_ENABLED
     ===============================  ============  ===========  ====================
 
-    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError: the number of
-    the micro-batch determines the ids then. If rows have ids, the broker deduplicates by them.
+    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError, because then
+    the number of the micro-batch determines the ids. If rows have sequence ids, the broker deduplicates.
     """
     found = Dedup.NO
     match delivery:

@@ -86,7 +86,7 @@ def find_duplicates(
 def _stored(
     client: Client, topic: TopicName, segments: Sequence[TopicName], secret: bytes, origin: Origin
 ) -> tuple[dict[TopicName, Counter[int]], PulsarError | None]:
-    """Counts the stored messages of the micro-batch in ``origin``, by partition and run; adds an error.
+    """Returns the counts of a micro-batch's stored messages, by partition and run; and an error or None.
 
     With an error, the counts lack messages. ``segments``: segments that may have such messages.
     """

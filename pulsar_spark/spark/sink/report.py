@@ -56,7 +56,7 @@ class TaskReport(WriterCommitMessage):
     """A task's report to the driver. It is small when pickled: about 50 bytes per topic partition.
 
     Attributes:
-        topics: numbers of each partition, by topic name without the partition.
+        topics: ``_Numbers`` of each partition, by topic name without the partition.
         origin: query run, micro-batch, task and write in the task's entries; None without deduplication.
         replays: results for topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.

@@ -124,7 +124,7 @@ def _send(
             while some := list(islice(messages, writers.in_parallel)):
                 writers.send(some)
         if dedup is not None and dedup.may_be_replay and options.topic is not None:
-            writers.of(options.topic)  # an earlier run may have written rows, even if this run has none
+            writers.of(options.topic)  # also without rows, because an earlier run may have written rows
         writers.finish()
     if chosen is None and writers.topics:
         warn_of_bytes(client, next(iter(writers.topics)))

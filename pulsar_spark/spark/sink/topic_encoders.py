@@ -201,7 +201,7 @@ def pinned_schemas(
 ) -> dict[TopicName, VersionedSchema]:
     """Chooses on the driver the schema of the topic that the option names, and registers it if it is new.
 
-    Returns none if rows name their topics, or values are bytes. Raises the errors of :func:`schema_of_rows`.
+    Returns no schema if rows name topics, or values are bytes. Raises the errors of :func:`schema_of_rows`.
     """
     if options.topic is None or isinstance(shape.value, str):
         return {}

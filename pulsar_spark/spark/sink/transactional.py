@@ -1,6 +1,6 @@
 """``delivery=transactional``: each task writes in its own transaction, and the driver commits them all.
 
-A micro-batch is committed at one moment: when its first transaction ends.
+A micro-batch is committed at one moment: when its first transaction is committed.
 
 1. The driver writes the intent to commit these transactions (``CommitLog``), and a marker in each of them.
 2. It commits the first transaction. Before this, no row is visible, and a restart writes the batch again.

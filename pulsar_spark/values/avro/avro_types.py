@@ -24,7 +24,7 @@ MAX_DEPTH = 48  # maximum depth of types
 MAX_NAME = 1_000  # maximum characters of a name or symbol
 FLOAT_OVERFLOW: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
 
-_MAX_NUMBER_BRANCHES = 3  # maximum branches of a union that becomes one number: two kinds, and null
+_MAX_NUMBER_BRANCHES = 3  # of a union whose column is a number: int and long, or float and double; and null
 _MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 LOCAL_TIMESTAMPS: Final = tuple(f"local-{each}" for each in TIMESTAMPS)
@@ -54,7 +54,7 @@ class AvroPrimitive:
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """``size`` bytes; a number if ``logical`` is decimal. ``form``: see :class:`AvroPrimitive`."""
+    """A fixed of ``size`` bytes; a number if ``logical`` is decimal. ``form``: see :class:`AvroPrimitive`."""
 
     name: str
     size: int
@@ -67,7 +67,7 @@ class AvroFixed:
 
 @dataclass(frozen=True, slots=True)
 class AvroEnum:
-    """One of some symbols; ``default`` replaces symbols that the reader does not have."""
+    """An enum: one of its symbols. ``default`` replaces symbols that the reader does not have."""
 
     name: str
     symbols: tuple[str, ...]
@@ -77,7 +77,7 @@ class AvroEnum:
 
 @dataclass(frozen=True, slots=True)
 class AvroArray:
-    """Items of one type; ``is_chars``: Java's ``char[]``, which is text in JSON."""
+    """An array: items of one type. ``is_chars``: Java's ``char[]``, which is text in JSON."""
 
     items: AvroType
     is_chars: bool = field(default=False, compare=False)
@@ -85,14 +85,14 @@ class AvroArray:
 
 @dataclass(frozen=True, slots=True)
 class AvroMap:
-    """Values of one type by string keys."""
+    """A map: values of one type by string keys."""
 
     values: AvroType
 
 
 @dataclass(frozen=True, slots=True)
 class AvroUnion:
-    """A value of one of the branches; no branch is a union."""
+    """A union: a value of one of the branches, none of which is a union."""
 
     branches: tuple[AvroType, ...]
 
@@ -120,7 +120,7 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True)
 class AvroRecord:
-    """Fields of different names."""
+    """A record: fields with different names."""
 
     name: str
     fields: tuple[AvroField, ...]
@@ -149,7 +149,7 @@ class AvroRecursive:
         )
 
 
-# Names include the namespace.
+# The names of types include the namespace.
 AvroType: TypeAlias = (
     "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord | AvroRecursive"
 )
@@ -182,7 +182,7 @@ def parts_of(avro: AvroType) -> Sequence[AvroType]:
 
 
 def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
-    """Yields the types in a type that have no column."""
+    """Yields the recursive records in a type, which have no column."""
     if isinstance(avro, AvroRecursive):
         yield avro
     for each in parts_of(avro):

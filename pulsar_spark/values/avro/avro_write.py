@@ -184,7 +184,7 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
 
 
 def default_bytes(field: AvroField, path: str, defaults: Defaults) -> bytes:
-    """Returns the bytes of a field's default; a type that has no column may be null or empty."""
+    """Returns the bytes of a field's default; its type needs a column only if the default is not empty."""
     avro = field.type
     if field.default is None and has_null(avro):
         branches = map(is_null, avro.branches) if isinstance(avro, AvroUnion) else ()

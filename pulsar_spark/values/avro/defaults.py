@@ -73,7 +73,7 @@ class Constant:
     """A default as a column.
 
     Attributes:
-        text: text of the item, by which constants are compared, because -0.0 equals 0.0 for Arrow.
+        text: text of the default, by which constants are compared, because -0.0 equals 0.0 for Arrow.
     """
 
     column: pa.Array = field(compare=False)

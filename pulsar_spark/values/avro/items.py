@@ -3,8 +3,8 @@
 If items have one size or are varints, one call finds them for all rows, because their positions follow from
 the block's start. Other items are found in waves: the first call finds item 0 of each row, the next call item
 1. The items of the last few rows are found one by one, because a wave takes as long as about 64 single items,
-whether it has one row or a thousand, and longer if items contain arrays. Found items are then read in
-one call. Of a large value, only some items are found and read at a time, which bounds temporary arrays.
+whether it has one row or a thousand, and longer if items contain arrays. Found items are then read in one
+call. Of a large value, only some items are found and read at a time, which bounds temporary arrays.
 """
 
 from __future__ import annotations

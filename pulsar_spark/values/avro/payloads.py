@@ -128,7 +128,7 @@ class AvroPayloads:
             self.bad[rows[wrong]] = True
 
     def limit(self, position: Ints, rows: Rows) -> Ints:
-        """Returns the positions, cut to the row's end; marks rows with a position after their end bad."""
+        """Returns the positions, at most the row's end; marks rows bad whose position was after their end."""
         end = self.ends(rows)
         over = position > end
         if over.any():

@@ -115,7 +115,7 @@ def check_times(writer: AvroType | None, reader: AvroType, target: pa.DataType, 
     """Checks that both types are the same kind of time, because days must not be read as milliseconds.
 
     Raises:
-        SchemaError: the kinds differ, or the target is Spark's time, and the reader's type is not.
+        SchemaError: the kinds differ, or only the target is a time of day.
     """
     theirs, own = time_kind(writer), time_kind(reader)
     if pa.types.is_time(target) and not own.startswith("time-"):

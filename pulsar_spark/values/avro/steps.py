@@ -39,14 +39,14 @@ class NullStep:
 
 @dataclass(frozen=True, slots=True)
 class BooleanStep:
-    """One byte, 0 or 1."""
+    """A boolean: one byte, 0 or 1."""
 
     type: pa.DataType | None
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerStep:
-    """A varint.
+    """An int or long: a varint.
 
     Attributes:
         is_int: True if the number must fit into 32 bits.
@@ -68,7 +68,7 @@ class IntegerStep:
 
 @dataclass(frozen=True, slots=True)
 class FloatStep:
-    """``size`` bytes, 4 or 8."""
+    """A float or double: ``size`` bytes, 4 or 8."""
 
     type: pa.DataType | None
     size: int
@@ -90,7 +90,7 @@ class BytesStep:
 
 @dataclass(frozen=True, slots=True)
 class EnumStep:
-    """A varint that is the index of a symbol.
+    """An enum: a varint that is the index of a symbol.
 
     Attributes:
         symbols: the reader's symbol for each index of the writer; None: the reader has no such symbol.
@@ -102,7 +102,7 @@ class EnumStep:
 
 @dataclass(frozen=True, slots=True)
 class ListStep:
-    """Blocks of items.
+    """An array or map: blocks of items.
 
     Attributes:
         type: type of a list, or of a map, whose items are records of a key and a value.
@@ -130,7 +130,7 @@ class FieldStep:
 
 @dataclass(frozen=True, slots=True)
 class RecordStep:
-    """The writer's fields one after the other.
+    """A record: the writer's fields one after the other.
 
     Attributes:
         constants: index in the struct and default, for each field that the writer does not have.
@@ -145,7 +145,7 @@ class RecordStep:
 
 @dataclass(frozen=True, slots=True)
 class UnionStep:
-    """A varint that is the index of a branch, and a value of that branch.
+    """A union: a varint that is the index of a branch, and a value of that branch.
 
     Attributes:
         branches: step of each branch, or the reason why the reader cannot read the branch.
@@ -259,7 +259,7 @@ def fixed_width(step: Step) -> int | None:
 
 
 def is_unchecked(step: Step) -> bool:
-    """Whether any bytes of the step's ``fixed_width`` are a valid value."""
+    """Whether all byte sequences of the size ``fixed_width`` are valid values, so no check is needed."""
     if isinstance(step, RecordStep | MemberStep):
         return not getattr(step, "reason", "") and all(map(is_unchecked, parts_of(step)))
     if isinstance(step, BytesStep):
@@ -301,7 +301,7 @@ def item_work(step: Step) -> float:
 
 
 def lists(step: Step) -> Iterator[tuple[ListStep, int]]:
-    """Yields all lists and maps in a step, and the minimum payload bytes of an item."""
+    """Yields all lists and maps in a step, each with the minimum payload bytes of an item."""
     if isinstance(step, ListStep):
         yield step, _least_size(step.item)
     for each in parts_of(step):

@@ -132,7 +132,7 @@ def masked(piece: Piece, has: Flags) -> Piece:
 
 
 def texts(column: pa.BinaryArray) -> EncodedField:
-    """Returns the piece of binary or strings; null is empty."""
+    """Returns a column of binary or strings as a piece; a null has no bytes."""
     return EncodedField(column, lengths(column))
 
 
