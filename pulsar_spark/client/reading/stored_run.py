@@ -135,7 +135,7 @@ def read_stored_run(
     try:
         reader.read(found, decryptor)
     except (AuthError, DeadlineError) as error:
-        if run.is_claimed or found.begin is not None:
+        if run.is_claimed or run.is_sealed or found.begin is not None:
             found.unread = error.what
         else:
             _log.info("%s: the end of the topic was not searched for stored messages: %s", topic, error)

@@ -118,5 +118,7 @@ def _find(dedup: DedupTask, segment: TopicName, deadline: Deadline, *, is_first:
         if deadline.passed:
             raise deadline.error("too many segments were searched")
         return read_stored_run(dedup.client, segment, wanted, dedup.decryptor, _WINDOW_BYTES)
-    except (DeadlineError, TopicNotFoundError) as error:
+    except DeadlineError as error:
+        return StoredRun(unread=error.what)
+    except TopicNotFoundError as error:  # a query's first micro-batch may find a segment deleted before it
         return StoredRun(unread=None if is_first else error.what)

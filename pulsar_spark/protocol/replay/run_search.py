@@ -302,8 +302,7 @@ class RunSearch:
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
         if wanted.is_sealed:
-            has_begun = wanted.is_claimed or self.lowest < MessageId.LATEST
-            return RunVerdict.MISSING if is_hidden and has_begun else RunVerdict.NOTHING
+            return RunVerdict.MISSING if is_hidden else RunVerdict.NOTHING
         if not self._wanted.is_claimed:
             return RunVerdict.NOTHING
         if not self._wanted.may_be_replay:

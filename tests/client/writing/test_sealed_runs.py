@@ -154,28 +154,34 @@ def test_a_stage_that_spark_repeats_after_a_split_is_noticed(broker, client):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_segment_that_cannot_be_searched_may_have_rows(broker, client, strict, caplog):
+@pytest.mark.parametrize("batch", [0, BATCH])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(refuses(pb.AuthorizationError, "no right"), "no right"), (silence, "operationTimeoutMs")],
+)
+def test_a_segment_that_cannot_be_searched_may_have_rows(broker, batch, strict, answer, reason, caplog):
     segments = Segments(broker)
-    run(client, 0, 20, BATCH - 1)
-    begin(client, 20, 20)
-    segments.split_first()
-    old = str(segments.name(segments.all[0]))
+    with client_of(broker, operation_timeout=0.5) as client:
+        with closing(task_of(client, batch)) as task, open_segments(client, dedup=task) as writer:
+            send_all(writer, keyed(0, 20))
+        segments.split_first()
+        old = str(segments.name(segments.all[0]))
 
-    def refuse(connection, frame):
-        is_old = frame.command.subscribe.topic == old
-        (refuses(pb.AuthorizationError, "no right") if is_old else pass_on)(connection, frame)
+        def refuse(connection, frame):
+            is_old = frame.command.subscribe.topic == old
+            (answer if is_old else pass_on)(connection, frame)
 
-    broker.script(Type.SUBSCRIBE, [refuse] * 99)
-    task = task_of(client, strict=strict)
-    if strict:
-        with pytest.raises(DuplicatesError, match="no right"):
-            run(client, 20, 30, task=task)
-        assert_once_in_order(segments, 40)
-    else:
-        with suppress(PulsarError):  # the driver cannot count either
-            run(client, 20, 30, task=task)
-        assert any("no right" in each and old in each for each in caplog.messages)
-        assert sum(each.unread for each in task.replays.values())
+        broker.script(Type.SUBSCRIBE, [refuse] * 99)
+        task = task_of(client, batch, strict=strict)
+        if strict:
+            with pytest.raises(DuplicatesError, match=reason):
+                run(client, 0, 30, batch, task=task)
+            assert_once_in_order(segments, 20)
+        else:
+            with suppress(PulsarError):  # the driver cannot count either
+                run(client, 0, 30, batch, task=task)
+            assert any(reason in each and old in each for each in caplog.messages)
+            assert sum(each.unread for each in task.replays.values())
 
 
 def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, caplog):

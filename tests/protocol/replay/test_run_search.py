@@ -114,7 +114,7 @@ def test_an_earlier_write_of_the_micro_batch_proves_nothing_of_a_sealed_segment(
     [
         ([entry(20)], False, RunVerdict.FOUND, RunVerdict.HIDDEN),
         ([], True, RunVerdict.NOTHING, RunVerdict.MISSING),
-        ([], False, RunVerdict.NOTHING, RunVerdict.NOTHING),  # the query may have written nothing yet
+        ([], False, RunVerdict.NOTHING, RunVerdict.MISSING),
         ([entry(20, run=Origin(7, 4, 0))], False, RunVerdict.NOTHING, RunVerdict.MISSING),
         ([BEFORE], True, RunVerdict.NOTHING, RunVerdict.MISSING),
     ],
