@@ -1,1 +1,1 @@
-"""Arrow arrays and bytes of any content, for the wire protocol and the formats of values."""
+"""Helpers for Arrow arrays and buffers that both ``wire`` and ``values`` use."""

@@ -2,7 +2,7 @@
 
 Each part of a row is an :class:`EncodedField`: a column with the part's bytes in every row, empty if a row
 lacks the part. :func:`join` then joins the parts of each row in one call, so no Python object is made per
-row. Lengths are encoded through a table of the distinct numbers, other numbers through a matrix of bytes.
+row. Of lengths, which repeat, only the distinct ones are encoded (:func:`encode_distinct`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def shared_field(data: bytes) -> EncodedField:
 
 
 def big_endian(sizes: Ints) -> EncodedField:
-    """Encodes 4-byte numbers, efficient for repeated numbers."""
+    """Encodes each number in 4 bytes, the most significant first; each distinct number only once."""
     return encode_distinct(sizes, lambda different: fixed_width(different.astype(">u4").tobytes(), 4))
 
 
@@ -117,9 +117,9 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
 
 
 def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessages:
-    """Joins the fields of the rows with the numbers ``order``, int64[m]; costs less than sorting the columns.
+    """Joins the fields of rows, as :func:`join`; row i of the result is row ``order[i]``, int64[m].
 
-    The last field must not be a scalar. Raises what ``join`` raises.
+    This costs less than sorting the columns before. The last field must not be a scalar.
     """
     *before, (last, _) = pieces
     count = len(last)
@@ -129,7 +129,7 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
     heads = join(before, count)
     if not count:
         return heads
-    # A null may have bytes in the buffer, which are copied, too.
+    # Counts all bytes in the buffer, because those of nulls are copied, too.
     bounds = offsets_of(last)
     _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
     head = binary_of(heads.buffer, heads.offsets)
@@ -169,9 +169,9 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
     """Returns the parts of a row in the order of copying: each part's offset in the row, and its items.
 
-    A part has n items, or one item for all rows. Shared fields are copied first. Shared fields on both sides
-    of a short column are one part, because one copy takes less time than two. The part has zeros between
-    these fields, which the column's bytes overwrite.
+    A part has n items, or one item for all rows. Shared fields are copied before columns. If only a short
+    column lies between two shared fields, they are one part with zeros in between, because one copy takes
+    less time than two. The column's bytes then overwrite the zeros.
     """
     shared, columns = [], []
     run, end = bytearray(), 0

@@ -1,8 +1,8 @@
-"""Copies spans of a buffer into one array, with one call.
+"""Copies spans (start and end offsets) of a buffer into one array, with one call.
 
-A Grid has regular positions in a buffer, so items at these positions can be viewed as an array, without an
-index. Numpy copies such a view in about half of the time of an indexed copy. Messages of one size are in a
-grid, and so are consecutive batches of equal numbers of such messages.
+A Grid has positions at equal distances. Numpy can view the items at these positions as an array, and copies
+the view in about half of the time of an indexed copy. Messages of one size are in a grid, and so are
+consecutive batches of equal numbers of such messages.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pulsar_spark.arrow.arrays import Buffer, Bytes, Flags, Ints, every
 def joined_buffer(parts: Sequence[Buffer]) -> pa.Buffer:
     """Joins bytes; a single part is not copied.
 
-    The result is in Arrow's memory, which is reused when freed; Python's memory is mapped page by page each
-    time.
+    Arrow allocates the result, because it reuses freed memory; Python maps new pages each time.
     """
     if len(parts) == 1:
         return pa.py_buffer(parts[0])
@@ -44,9 +43,8 @@ def gather(
 ) -> pa.BinaryArray:
     """Copies the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
 
-    Spans of one size are copied as items. Otherwise the body is viewed as a binary array whose even elements
-    are the spans, and whose odd elements are the bytes between spans. One ``take`` of the even elements then
-    copies all spans, in twice the time.
+    Spans of one size are copied as numpy items. Other spans take twice the time: the body is viewed as a
+    binary array in which spans alternate with the bytes between them, and ``take`` copies the spans.
 
     Args:
         has: False for a span that becomes null; None: no nulls.
@@ -82,14 +80,15 @@ def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.
 Items: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]
 
-# Minimum positions in a row of a grid. Numpy copies a grid of shorter rows more slowly than by an index.
+# Minimum positions in a row of a grid with several rows: with shorter rows an indexed copy is faster.
 _SHORT = 16
 
 
 class Grid(NamedTuple):
-    """Rows of positions, with equal steps between positions, and between rows.
+    """Positions in a buffer, in rows: all rows have equal steps, and so do the positions of a row.
 
     Attributes:
+        first: first position.
         shape: number of rows, and of positions in each row.
         steps: bytes from row to row, and from position to position.
     """
@@ -104,15 +103,12 @@ class Grid(NamedTuple):
         return items
 
     def moved(self, first: int) -> Grid:
-        """Returns the same grid from another position on."""
+        """Returns a grid of the same shape and steps that begins at ``first``."""
         return self._replace(first=first)
 
 
 def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
-    """Returns the grid of one or more positions.
-
-    None if the positions form no grid, or several short rows.
-    """
+    """Returns the grid of one or more positions; None if they form no grid, or one with short rows."""
     steps = at[1:] - at[:-1]
     step = int(steps[0]) if len(steps) else 0
     is_other = steps != step
@@ -120,7 +116,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # The steps from row to row must be equal. If they are, all other steps equal ``step``.
+    # If the steps between rows are equal, they are the ``others``, so all steps within rows equal ``step``.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None
@@ -144,7 +140,7 @@ def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[
 
 
 def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa.BinaryArray:
-    """Copies the same spans after each position, position after position.
+    """Copies the spans of each position: all spans of the first position, then of the next one.
 
     Args:
         spans: start and end of each span, relative to the position.
