@@ -204,7 +204,7 @@ def _names_of(admin: Admin, topic: TopicName) -> list[str]:
 
 def _unsubscribe(admin: Admin, given: argparse.Namespace) -> Any:
     topic = _any_topic(given)
-    # Brokers accept a missing subscription, or name the topic in the error. So check first.
+    # For a missing subscription brokers report success, or an error that names the topic. So check first.
     names = _names_of(admin, topic)
     if given.subscription not in names:
         raise OptionError(
@@ -286,7 +286,7 @@ def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) ->
 
 
 def _policy_path(given: argparse.Namespace, policy: str) -> tuple[str, ...]:
-    if not policy[:1].isalpha():  # because 0x00000000_0xffffffff would address a bundle
+    if not policy[:1].isalpha():  # a name that begins with a digit would address a bundle of the namespace
         raise OptionError(f"{policy!r} is not the name of a policy", advice="A name is like messageTTL")
     return "namespaces", *namespace_parts(given.namespace), *policy.split("/")
 

@@ -75,7 +75,7 @@ class ErrorExplanation(NamedTuple):
 
 
 def explanations() -> list[ErrorExplanation]:
-    """Returns the explanations of all codes, in the order of the tree."""
+    """Returns the explanations of all codes, in the order of the classes in ``errors.py``."""
     return [
         ErrorExplanation(
             kind.code,
@@ -88,7 +88,7 @@ def explanations() -> list[ErrorExplanation]:
 
 
 def _kinds(base: type[PulsarError]) -> Iterator[type[PulsarError]]:
-    """Yields all subclasses in this module, each before its own subclasses, in source order."""
+    """Yields all subclasses in the module of ``base``, in source order, each before its own subclasses."""
     for kind in base.__subclasses__():
         if kind.__module__ == base.__module__:
             yield kind

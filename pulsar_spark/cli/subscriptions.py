@@ -34,7 +34,7 @@ subscriptions that no checkpoint references and to which no query is connected.
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A query's subscription on one topic partition.
+    """The durable subscription of a streaming query on one topic partition.
 
     Attributes:
         backlog: number of entries after the subscription's position.
@@ -171,7 +171,7 @@ def _named(found: Iterable[Found], name: str | None) -> list[Found]:
 
 
 def unused_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
-    """Returns the subscriptions that no checkpoint names, of queries without any connected consumer."""
+    """Returns the subscriptions that no checkpoint names, and that have no consumer on any topic."""
     found = list(found)
     alive = {each.name for each in found if each.connected}
     return [each for each in found if each.name not in alive and each.uuid not in named]
