@@ -106,15 +106,17 @@ def namespace_parts(text: str) -> tuple[str, str]:
 class Admin:
     """Requests to the admin service of a cluster; thread-safe, keeps no connection.
 
+    All methods raise ConnectError without an answer, AuthError, TopicNotFoundError (also for a namespace,
+    tenant or subscription), NotAllowedError (a conflict), ProtocolError if the answer is not Pulsar's, and
+    BrokerError for other errors of the broker.
+
     Args:
         url: ``http://host:port`` or ``https://host:port``.
         timeout: seconds for one request, from connecting to its last byte.
         identity: login and TLS settings, read at each request. None: no login, and default TLS settings.
 
     Raises:
-        OptionError: ``url`` is not a URL. All methods raise: ConnectError without an answer, AuthError,
-            TopicNotFoundError (also for a namespace, a tenant, a subscription), NotAllowedError (a conflict),
-            ProtocolError if the answer is not Pulsar's, BrokerError for other errors of the broker.
+        OptionError: ``url`` is not a URL.
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
@@ -167,7 +169,7 @@ class Admin:
                 for each in _checked(stats["ledgers"], list)
             ]
             if ledgers and ledgers[-1].entries == 0:
-                # The list has the size of closed ledgers only.
+                # The list lacks the entries and size of the open ledger, which are separate fields.
                 entries, size = (_count(stats[f"currentLedger{name}"]) for name in ("Entries", "Size"))
                 ledgers[-1] = Ledger(ledgers[-1].id, entries, size)
         except (KeyError, TypeError) as error:
@@ -232,7 +234,7 @@ class Admin:
         The type is STREAM after :meth:`hold_scalable`. A subscription that is not registered, but exists on a
         segment, is QUEUE.
         """
-        # Finds a missing topic, for which the request for statistics fails with an internal error.
+        # Raises TopicNotFoundError for a missing topic, whose statistics are an internal error.
         self._get(_scalable_path(topic), dict, topic)
         stats = self._get(f"{_scalable_path(topic)}/stats", dict, topic)
         try:
@@ -330,9 +332,9 @@ def _scalable_subscription(topic: TopicName, name: str) -> str:
 
 
 def _part(name: str) -> str:
-    """Returns a name as one part of a path.
+    """Escapes a name for a path; raises OptionError for a name that cannot be escaped.
 
-    Servers resolve ``.`` and ``..``, even if escaped, so the request would address another resource.
+    Servers resolve ``.`` and ``..`` even if escaped, so the request would address another resource.
     """
     if name in ("", ".", ".."):
         raise OptionError(f"the admin service has no way to name {name!r}", advice="Use another name")

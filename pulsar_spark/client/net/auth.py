@@ -68,7 +68,7 @@ class Token:
                 raise _bad("token", "token:TEXT (without Bearer), file:PATH or env:NAME")
 
     def data(self) -> bytes:
-        """Returns the current token."""
+        """Returns the token that the text, file or variable has now."""
         token = self._read().strip()
         if not token:
             raise AuthError(
@@ -120,7 +120,7 @@ class ClientCertificate:
         self.key: str | None = given.get("tlsKeyFile")
 
     def data(self) -> bytes:
-        """Returns no bytes."""
+        """Returns no bytes, because the TLS handshake has sent the certificate."""
         return b""
 
 
@@ -162,7 +162,7 @@ class OAuth2:
         )
 
     def data(self) -> bytes:
-        """Returns an access token that is valid for a while."""
+        """Returns an access token that is valid now; requests one from the issuer if necessary."""
         return self._source.token().encode()
 
 
@@ -311,7 +311,7 @@ class Identity:
             return {"Authorization": f"Basic {base64.b64encode(login.data).decode()}"}
         token = login.data.decode("ascii", errors="replace")
         if not (token.isascii() and token.isprintable()):
-            # http.client would repeat the token in its error.
+            # Refused here, because http.client would repeat the token in its error.
             raise AuthError("the token is not a line of ASCII text and cannot be sent to the admin service")
         return {"Authorization": f"Bearer {token}"}
 

@@ -18,7 +18,7 @@ def epoch_ms() -> int:
 
 
 class Deadline:
-    """A point in monotonic time."""
+    """A point in monotonic time until which a call may wait."""
 
     __slots__ = ("at", "seconds")
 
@@ -41,5 +41,5 @@ class Deadline:
         return Deadline(min(seconds, self.left))
 
     def error(self, what: str, *, topic: str | None = None, advice: str | None = None) -> DeadlineError:
-        """Makes the error with the text ``what`` and the seconds."""
+        """Returns an error with the text "``what`` within N s"."""
         return DeadlineError(f"{what} within {self.seconds:g} s", topic=topic, advice=advice)

@@ -1,4 +1,4 @@
-"""Secrets that options name by a file or an environment variable."""
+"""Reads secrets from the file or environment variable that an option names."""
 
 from __future__ import annotations
 

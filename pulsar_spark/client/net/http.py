@@ -29,8 +29,8 @@ C = TypeVar("C", bound=HTTPConnection)
 # Maximum bytes of an answer; a namespace of 60,000 topics takes about 6 MB.
 MAX_ANSWER = 1 << 24
 
-_MAX_VALUES = 1_000_000  # of JSON; Python needs up to 60 bytes for a value of 5 bytes
-_MAX_OBJECTS = 200_000  # of JSON; Python needs up to 240 bytes for an object of 7 bytes
+_MAX_VALUES = 1_000_000  # maximum in a JSON text; Python needs up to 60 bytes for a value of 5 bytes
+_MAX_OBJECTS = 200_000  # maximum in a JSON text; Python needs up to 240 bytes for one of 7 bytes
 
 _BLOCK = 1 << 14
 
@@ -134,7 +134,7 @@ def _answer(
             following = None
             place = response.headers["Location"] if response.status in _REDIRECTS else None
             if place is not None:
-                # Headers are read as Latin-1, which may be bytes of any encoding.
+                # The header was decoded as Latin-1 whatever its encoding; this restores its bytes.
                 url = urljoin(request.full_url, quote(place, string.punctuation, "iso-8859-1"))
                 if urlsplit(url).scheme not in ("http", "https"):
                     raise ValueError("a redirect to a URL that is not HTTP")
@@ -146,7 +146,7 @@ def _answer(
 
 
 def _body(response: HTTPResponse, max_size: int) -> bytes:
-    """Returns the body; of a too large body, a part that is larger than ``max_size``.
+    """Returns the body; stops reading when it is larger than ``max_size``.
 
     The body is read in blocks, because the standard library keeps all chunks of an answer as objects, even of
     a byte each.

@@ -27,7 +27,7 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
     if store.key is None or store.cert is None:
         raise ValueError("it contains no private key with a certificate")
     chain = [store.cert.certificate]
-    # The file also has certificates of other keys.
+    # Selects the issuers of this key's certificate, because the file may have further certificates.
     others = [each.certificate for each in store.additional_certs]
     while issuers := [each for each in others if each.subject == chain[-1].issuer and each not in chain]:
         chain.append(issuers[0])

@@ -15,7 +15,7 @@ from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, is_on_th
 from pulsar_spark.errors import AuthError, ConnectError
 
 _DISCOVERY = "/.well-known/openid-configuration"
-# The part of a token's lifetime in which it is used; the rest covers delays and clocks that differ.
+# Fraction of its lifetime in which a token is used; the rest covers delays and clock differences.
 _USED = 0.9
 _MAX_ANSWER = 1 << 20  # bytes
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
@@ -67,7 +67,7 @@ class ClientCredentials:
         described = self._request(self._issuer + _DISCOVERY)
         issuer, endpoint = described.get("issuer"), described.get("token_endpoint")
         if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
-            # Otherwise the server, which may serve several issuers, could choose who gets the secret.
+            # Refused, because a server of several issuers could direct the secret to another issuer.
             raise AuthError(
                 "the OAuth2 issuer's metadata names another issuer",
                 advice="Set issuerUrl to the issuer in the metadata, if that is yours",
@@ -92,7 +92,7 @@ class ClientCredentials:
         try:
             found = parse_json(self._key().encode())
             client = {name: str(found[name]) for name in ("client_id", "client_secret")}
-            urlencode(client)  # refuses values that are not text
+            urlencode(client)  # raises an error for values that are not text
             return client
         except (ValueError, KeyError, TypeError):
             raise AuthError(
@@ -128,10 +128,10 @@ class ClientCredentials:
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request | None:
-    """Follows redirects, but never with the secret, and never from TLS to none."""
+    """Follows redirects, but never with the secret, and never from https to http."""
     leaves_tls = request.type == "https" and not url.startswith("https:")
     if request.data is not None or leaves_tls:
-        return None  # then the redirect is the issuer's answer
+        return None  # the redirect is not followed, and counts as the issuer's answer
     return urllib.request.Request(url, headers=dict(request.headers))
 
 
@@ -145,10 +145,7 @@ def _lifetime(given: object) -> float:
 
 
 def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
-    """Makes the error.
-
-    It has only the answer's standard error code, because other text may repeat secrets.
-    """
+    """Returns an error with the answer's standard error code only; other text may repeat secrets."""
     try:
         code = str(parse_json(body)["error"])
     except (ValueError, KeyError, TypeError):

@@ -104,16 +104,16 @@ class _Allowed(NamedTuple):
 
 class _Server(TCPServer):
     allow_reuse_address = True
-    request_queue_size = 1024  # a client beyond it tries again after a second
+    request_queue_size = 1024  # waiting connections; further clients try again after a second
 
     def __init__(self, family: int, address: tuple[str, int], handler: type[BaseRequestHandler]) -> None:
         self.address_family = family
-        # Guards both dicts. A socket is shut down with this lock held, and only while listed, so never after
-        # it was closed.
+        # Guards the three collections. A client's socket is shut down only with this lock held and while the
+        # client is in them, so never after it was closed.
         self._lock = threading.Lock()
-        self._deadlines: dict[socket.socket, float] = {}  # deadlines of clients, in the order of connecting
+        self._deadlines: dict[socket.socket, float] = {}  # each client's deadline, in the order of connecting
         self._threads: set[threading.Thread] = set()
-        self._sent: dict[socket.socket, int] = {}  # bytes of answers, in the order of making
+        self._sent: dict[socket.socket, int] = {}  # bytes of each client's answer, the oldest answer first
         self._making = threading.Lock()
         super().__init__(address, handler)
 
@@ -131,7 +131,7 @@ class _Server(TCPServer):
             self._threads.add(thread)
 
     def answer(self, request: socket.socket, make: Callable[[], HttpAnswer | None]) -> HttpAnswer | None:
-        """Makes an answer, and ends other clients if all answers have too many bytes."""
+        """Makes an answer; ends the clients with the oldest answers if all together have too many bytes."""
         with self._making:
             with self._lock:
                 is_over = request not in self._deadlines
@@ -154,7 +154,7 @@ class _Server(TCPServer):
                 self._end_client(client)
 
     def end_clients(self) -> None:
-        """Ends all clients, and waits a while for their threads."""
+        """Ends all clients, and waits at most a second for their threads."""
         with self._lock:
             for client in list(self._deadlines):
                 self._end_client(client)

@@ -24,7 +24,7 @@ class Purpose(Enum):
 
 
 class _Slot:
-    """Holds one session; its lock is held while it is opened, so other sessions stay available."""
+    """Holds one session; opening it locks only this slot, so other sessions stay available."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -63,7 +63,7 @@ class SessionPool:
             slot = self._slots.get((address, purpose))
             if slot is None:
                 slot = self._slots[address, purpose] = _Slot()
-        # Another thread may be waiting for the handshake of a broker that does not answer.
+        # Waits for the deadline only: another thread may hold the lock while its broker does not answer.
         if not slot.lock.acquire(timeout=deadline.left):
             raise ConnectError(f"the broker at {address} did not answer within {deadline.seconds:.1f} s")
         try:
@@ -85,7 +85,7 @@ class SessionPool:
             slot.lock.release()
 
     def service(self, purpose: Purpose, deadline: Deadline) -> Session:
-        """Returns a session with the first address that answers; raises the first address's error."""
+        """Returns a session with the first address that answers; raises the first error if none answers."""
         failures: list[PulsarError] = []
         for left in range(len(self._service), 0, -1):
             address = self._service[self._preferred]

@@ -45,7 +45,7 @@ def retry_count() -> int:
 
 
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
-    """Waits for the pause before a consumer or producer is opened again, and counts its loss."""
+    """Waits for the pause before a consumer or producer is opened again; adds a loss to the retry count."""
     if reopening.take_loss():
         _repeated.add_one()
     pause = reopening.pause(time.monotonic(), random.random())
@@ -59,7 +59,7 @@ def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False)
     """Runs ``action`` until it succeeds or its error is final.
 
     By default, errors without the flag ``retriable`` are final. ``insists`` is for an action that itself
-    retries until a timeout: a timeout is not final, but a BusyError is, because another program has the name.
+    retries until a timeout: a timeout is then not final, but a BusyError is, because the name is in use.
 
     Raises:
         PulsarError: the first error that is final, or the last error before the deadline. After the deadline,

@@ -37,9 +37,8 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-_SEND_BUFFERS = 64  # maximum buffers taken for writing; one system call writes about as many
-_SEND_SIZE = 2 << 20  # maximum bytes taken for writing
-
+_SEND_BUFFERS = 64  # maximum buffers taken from the queue for writing, and for one system call
+_SEND_SIZE = 2 << 20  # maximum bytes taken from the queue for writing
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Handler(Protocol):
 
     @property
     def awaits_receipts(self) -> bool:
-        """Whether silence may mean that the broker throttles publishing, so that the session continues."""
+        """Whether receipts are due, so silence may be throttled publishing, and does not end the session."""
 
     def deliver(self, frames: list[Any]) -> None:
         """Processes frames in the order of receipt; ``Messages`` or ``Receipts`` stand for several frames."""
@@ -120,7 +119,7 @@ class Session:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._awake = False
-        self._ending: PulsarError | None = None  # reason why this client ends the session, once decided
+        self._ending: PulsarError | None = None  # reason why this client ends the session; None: it does not
         self._is_cut = False  # whether the peer has ended the session
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
         self._thread.start()
@@ -130,7 +129,7 @@ class Session:
         try:
             self._connected.result()
         except ConnectError as error:
-            # A restarting broker closes connections, too: check the port before blaming the URL.
+            # Tests whether the port expects TLS, because a restarting broker closes connections, too.
             reason = explain_closed(self.address, timeout) if self._is_cut else None
             raise reason or error from None
         except AuthError as error:
@@ -177,7 +176,7 @@ class Session:
         return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Sends whole frames; the mark is updated once they are taken for sending.
+        """Sends whole frames; ``mark`` counts them now, and again when they are taken for writing.
 
         Raises the session's error.
         """
@@ -221,7 +220,7 @@ class Session:
             login = self._identity.login()
         except PulsarError as error:
             why = error.what
-        finally:  # a user's provider may raise anything; the thread reports it
+        finally:  # also if the user's plugin raises another exception, which this thread prints
             with self._lock:
                 if login is not None:
                     self._connection.log_in(login)

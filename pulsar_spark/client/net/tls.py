@@ -18,13 +18,13 @@ from pulsar_spark.protocol.lookup import Address
 
 _PASSPHRASE = "; a key with a passphrase requires pulsar.client.tlsKeyPassword"
 
-# Older protocols are always refused.
+# Allowed protocols; older ones are always refused.
 PROTOCOLS: Mapping[str, ssl.TLSVersion] = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
 
-# OpenSSL has the same names for the suites of TLS 1.3.
+# Suites of TLS 1.3, which have the same names in Java and OpenSSL.
 _TLS_1_3 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 _KEY_EXCHANGES = {
     "ECDHE_ECDSA": "ECDHE-ECDSA-",

@@ -19,9 +19,9 @@ from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
 
-# Maximum bytes of a read. Large, because an entry that ends in the next read must be copied.
+# Maximum bytes of a read. Large, because an entry that is split over two reads must be copied.
 _RECEIVE_SIZE = 1 << 20
-# TLS encrypts the bytes of one call, so small buffers are joined up to this size, and large ones are cut.
+# Maximum bytes of a TLS write. Each write is encrypted by itself, so small buffers are joined before.
 _TLS_SEND_SIZE = 1 << 17
 # OpenSSL's codes for a name or address that the certificate lacks, and for certificates not valid now.
 _WRONG_HOST = (62, 64)
@@ -132,7 +132,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """Returns the bytes for one TLS write; a repeated write has the same bytes, even after more buffers."""
+    """Returns the bytes of one TLS write; a repeated write begins with the same bytes, as TLS requires."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -212,7 +212,7 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connects to the first address of the host that accepts; no address may use up the others' time."""
+    """Connects to the first address of the host that accepts; no address may use up the time of the next."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
@@ -332,7 +332,7 @@ def _speaks_tls(address: Address, deadline: Deadline) -> bool:
 
 
 def _speaks_plainly(address: Address, deadline: Deadline) -> bool:
-    """Whether a broker there answers CONNECT without TLS, by a frame of less than 16 MiB."""
+    """Whether the peer answers CONNECT without TLS; a frame below 16 MiB begins with a zero byte."""
     try:
         with _connect(address, deadline) as opened:
             opened.settimeout(max(deadline.left, 0.001))
