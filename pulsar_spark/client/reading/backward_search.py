@@ -1,4 +1,7 @@
-"""Reads a topic partition backwards from its end, until the wanted entries are found."""
+"""Reads a topic partition backwards from its end, until the wanted entries are found.
+
+Each step back reads the entries that lie directly before those of the previous step. Steps grow by a factor.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
-# Minimum entries of the first step back in a search for entries that were just sent.
+# Minimum entries that the first step back reads, in a search for entries without a receipt.
 _FIRST_STEP = 64
 
-_SETTLING = 2.0  # seconds in which entries that the broker is writing become visible
+_SETTLING = 2.0  # seconds to wait for entries that the broker is still writing
 _PAUSE = 0.1  # seconds between two requests
 
 # Maximum bytes in flight, because a task may search in hundreds of topic partitions at once.
@@ -41,33 +44,33 @@ _log = logging.getLogger(__name__)
 
 
 class Wanted(Protocol):
-    """The goal of a search."""
+    """Decides how far a search reads, from the entries that were read so far."""
 
     @property
     def is_passed(self) -> bool:
-        """Whether earlier entries need not be read."""
+        """Whether the search need not read further back."""
 
     @property
     def is_newest_known(self) -> bool:
-        """Whether the search need not wait for entries that become visible later."""
+        """Whether the search need not wait for entries that are stored and not visible yet."""
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether a stored entry is not visible yet, so that the search waits for it until the deadline."""
+        """Whether the search waits until its deadline, because a wanted entry must still become visible."""
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns the entry before which to continue, without the entries between; None: no jump."""
+        """Returns an entry before which to continue; entries in between are skipped. None: skip none."""
 
     @property
     def unseen(self) -> Unseen | None:
-        """Returns wanted entries that jumps may have skipped; None: no entries were skipped."""
+        """Returns where skipped entries may be wanted; None: no skipped entry is wanted."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
-    """Finds the stored entries that a proof needs, and passes them to the proof.
+    """Searches for the entries of ``proof``, which were sent and have no receipt; passes them to it.
 
-    The search takes at most one operation timeout; then it calls the proof's ``cut_short``.
+    Calls ``proof.cut_short`` if the search is not complete within one operation timeout.
     """
     step = max(_FIRST_STEP, proof.count)
     proven = _Proven(proof)
@@ -76,9 +79,9 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
 
 
 def find_in_sealed(client: Client, topic: TopicName, proof: StoredProof) -> Mapping[Outgoing, MessageId]:
-    """Returns the stored entries of a proof in a segment that gets no more entries, with their ids.
+    """Returns the entries of ``proof`` that are stored in a sealed segment (no more are added), with ids.
 
-    One WARNING says how many more messages may be stored, if the segment cannot be searched completely.
+    If the segment cannot be searched completely, one WARNING says how many messages may be duplicated.
     """
     wanted = _Proven(proof)
     search = _Search(client, topic, wanted, wanted.take, KnownBatch())
@@ -107,24 +110,23 @@ def search_back(
 ) -> bool:
     """Reads backwards from the end of a topic partition until all wanted entries were read.
 
-    Entries after the first message of an open transaction are not visible, nor are entries that the broker is
-    still writing, so the search waits for both. Deleted entries are not found. The search ends one operation
-    timeout after it began, or after the last entries that restarted the timeout.
+    The search waits for stored entries that are not visible yet: the broker is still writing them, or they
+    follow the first message of an open transaction. Deleted entries are not found. The search lasts at most
+    one operation timeout, which restarts whenever ``take`` returns True.
 
     Args:
-        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        wanted: goal of the search.
+        wanted: decides how far to read, and whether to wait.
         take: function that processes read entries, in order within a call; it returns whether the timeout
             restarts.
-        first_step: entries of the first step back.
-        growth: factor from one step back to the next.
+        first_step: number of entries that the first step back reads.
+        growth: factor between the numbers of entries of two steps back.
         max_steps: maximum number of steps; None: back to the topic's beginning.
         known: parts that were read before, and are not read again; parts that are read now are added.
-        is_sealed: whether it is a segment that gets no more entries, so that the search waits for none.
+        is_sealed: whether ``topic`` is a sealed segment; nothing is added to it, so the search does not wait.
 
     Returns:
-        Whether the search was complete in time, and no wanted entry can be hidden.
+        True if the search was complete in time, and no wanted entry can be invisible.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:
@@ -138,7 +140,7 @@ def search_back(
 
 
 class _Proven:
-    is_newest_expected = False  # without it the task fails soon, and its next attempt searches for longer
+    is_newest_expected = False  # waits briefly, because the task's next attempt searches for longer
     jump = unseen = None
 
     def __init__(self, proof: StoredProof) -> None:
@@ -158,7 +160,7 @@ class _Proven:
         names = entries.texts(EntryField.PRODUCER_NAME)
         ours = pc.equal(names, proof.producer_name.encode()).to_numpy(zero_copy_only=False)
         last = entries.last_sequence_id
-        # All wanted entries lie after older entries of the producer.
+        # A lower sequence id of the producer lies before all wanted entries, so the search can end there.
         self._has_older = self._has_older or bool((ours & (last < proof.first_sequence_id)).any())
         is_wanted = ours & (last >= proof.first_sequence_id) & (last <= proof.last_sequence_id)
         for row in np.flatnonzero(is_wanted).tolist():
@@ -207,7 +209,7 @@ class _Search:
         return Consumer(self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST))
 
     def _ends(self, consumer: Consumer) -> tuple[MessageId, MessageId]:
-        """Returns the last visible entry and the last entry, by a reader that has just been opened."""
+        """Asks a new reader for the last visible entry, and for the last entry, visible or not."""
         visible, stored = (each.whole_entry for each in consumer.last_message_id())
         if self._topic.is_segment and stored.is_entry:
             visible = visible_end(
@@ -224,11 +226,11 @@ class _Search:
     def run_sealed(
         self, first_step: int, growth: float, max_steps: int | None = None, *, after: MessageId | None = None
     ) -> None:
-        """Reads a segment that gets no more entries; raises PulsarError if some cannot be read in time.
+        """Reads a sealed segment backwards; raises PulsarError if an entry cannot be read in time.
 
-        Entries up to ``after`` need not be read. The last entry is the start position of a reader of the end,
-        because brokers may report an older entry as the last message. Entries after the start of an open
-        transaction are never received, so reading them times out.
+        Reads nothing if the segment ends at ``after`` or before. The end is the start position of a reader at
+        LATEST, because brokers may report an older entry as the last message. Brokers do not deliver entries
+        after the start of an open transaction, so reading them times out.
         """
         with self._reader() as consumer:
             visible, stored = consumer.last_message_id()
@@ -237,7 +239,7 @@ class _Search:
             self._backwards(end, first_step, growth, max_steps)
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
-        step = first_step = max(first_step, 2)  # at least 2, because tasks may write at the same time
+        step = first_step = max(first_step, 2)  # one entry is too few if tasks write at the same time
         while self._wanted.jump is not None:
             positions = positions_before(self._client, self._topic, end.next_entry, step)
             start = next((each for each in positions if each < end), None)
@@ -257,7 +259,7 @@ class _Search:
 
     def _backwards(self, end: MessageId, first_step: int, growth: float, max_steps: int | None) -> None:
         known = self._known
-        if known.parts:  # reads entries since the last search
+        if known.parts:  # first read the entries that were stored since the last search
             self._between(known.parts[-1][1], end)
         low = known.parts[-1][0] if known.parts else end
         for start in islice(
@@ -269,7 +271,7 @@ class _Search:
             low = start
 
     def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
-        """Reads entries that were not read before; ``is_quick``: only until no skipped entry is wanted."""
+        """Reads unread entries in ``(start, end]``; ``is_quick``: stops when ``wanted.unseen`` is None."""
         options = RangeOptions(
             poll_timeout=self._deadline.left,
             visible=False,

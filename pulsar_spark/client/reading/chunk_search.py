@@ -35,22 +35,22 @@ _MAX_FIRST_STEP = 1000
 _MAX_BETWEEN = 50
 # Bytes by which encryption makes a chunk larger.
 _TAG_SIZE = 16
-# Maximum chunks that a client keeps for the next ranges, of all topics; each takes 40 bytes.
+# Maximum chunks of all topics that a client keeps for later ranges; each takes 40 bytes.
 _MAX_REMEMBERED = 1_000_000
 _PROBED_MESSAGES = 4  # messages probed for chunks at a time; chunks are large
 _PROBED_BYTES = 1 << 20  # bytes probed for chunks at a time
 
 
 class ChunkSearch:
-    """Finds chunks before a range whose message ends within the range; one object for each range.
+    """Finds chunks that lie before a range, and whose message ends in the range; one object for each range.
 
     Each step goes further back, until the topic's beginning, entries older than the maximum age of an
-    incomplete message, or a task's maximum number of searched entries. No entry is searched twice. The next
-    range of the topic in this process knows the found chunks.
+    incomplete message, or a task's maximum number of searched entries. No entry is searched twice: the found
+    chunks are kept for the next range of the topic in this process.
 
     Args:
-        start: start of the range, before which no entry is known.
-        limits: limits of chunked messages; only ``expire`` is used.
+        start: last entry before the range.
+        limits: limits of chunked messages; only the maximum age ``expire`` is used.
     """
 
     def __init__(
@@ -69,12 +69,9 @@ class ChunkSearch:
         self._decryption = decryption
         self._start = start
         self._name = topic, limits.expire, options.read_compacted
-        # The index is made with the first chunk, because most topics have no chunks. The remembered chunks
-        # lie further back.
-        self._index: ChunkIndex | None = None
-        self._older: ChunkIndex | None = None
-        # The positions further back, where the next searches begin.
-        self._positions: Iterator[MessageId] | None = None
+        self._index: ChunkIndex | None = None  # made with the first chunk, because most topics have none
+        self._older: ChunkIndex | None = None  # index kept from an earlier range that ends before this one
+        self._positions: Iterator[MessageId] | None = None  # start positions of the next steps back
 
     def add(self, chunk: Entry) -> None:
         """Adds a chunk that was read in the range."""
@@ -104,8 +101,8 @@ class ChunkSearch:
             if is_clear or index.has_ended:
                 break
             self._look_back(2 * chunks)
-            # If all chunks seem to be known and the message is not complete, one chunk belongs to another
-            # message, so the search continues to the end.
+            # If the known chunks seemed complete and made no message, one of them belongs to another message,
+            # so all earlier entries are searched.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
         if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):
@@ -119,7 +116,7 @@ class ChunkSearch:
 
         Args:
             end: end of the range; all entries up to it were read.
-            last: last entries that were read.
+            last: last entries that were read, for the publish times at the range's end.
         """
         if self._index is not None:
             self._index.read_up_to(end, last.publish_time)
@@ -222,7 +219,7 @@ def _chunks_in(entries: Entries) -> Iterator[Entry]:
 
 
 def _spans(places: list[MessageId]) -> Iterator[tuple[MessageId, MessageId]]:
-    """Yields the first and last position of each part that one reader reads."""
+    """Groups near positions, to be read by one reader; yields each group's first and last position."""
     first = last = places[0]
     for place in places[1:]:
         if place.ledger != last.ledger or place.entry > last.entry + _MAX_BETWEEN:

@@ -29,15 +29,14 @@ from pulsar_spark.wire.entry.entries import FREE_MESSAGES, Entries, Entry, max_m
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 # Maximum bytes that one entry may decompress to, far above real entries. Because 2 KB can decompress to
-# gigabytes, the bytes are also bounded by a multiple of the received bytes plus a multiple of the maximum
-# message size. So a refused entry compresses to less than a hundredth, and is over four times the maximum
-# message size, with which producers compare the compressed bytes.
+# gigabytes, a second limit is MAX_RATIO times the received bytes plus MAX_MESSAGE_SIZES times the maximum
+# message size.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
 # Maximum messages of an entry; small entries have lower limits, see ``max_messages``.
 MAX_MESSAGES = 1_000_000
-# As MAX_UNCOMPRESSED, for chunked messages: Arrow's maximum, if enough bytes were received.
+# The same as MAX_UNCOMPRESSED for chunked messages, which may be larger: the maximum of Arrow.
 MAX_CHUNKED = 2**31 - 1
 # Seconds that entries of short ranges wait for entries of the next ranges, to be decoded together.
 _JOINED_SECONDS = 0.1
@@ -58,7 +57,7 @@ class RangeEntries(NamedTuple):
             is encrypted.
         start: position; if it has a batch index, rows of its entry up to that index are left out.
         end: position; if it has a batch index, rows of its entry after that index are left out.
-        copies: copies to read from another cluster; None: all copies.
+        copies: limits of the entries to read that were replicated from one cluster; None: no limits.
     """
 
     topic: TopicName
@@ -79,11 +78,11 @@ def decode_entries(
 ) -> Iterator[DecodedMessages]:
     """Decodes whole entries in order, and groups them for record batches.
 
-    Messages are yielded together when their entries reach ``max_rows`` or ``max_bytes``, with the entry that
-    reaches the limit. So their number exceeds the limit, but is less than twice the limit unless a single
-    entry is larger. Messages of several ranges are yielded together, too, because each call has a fixed cost,
-    but those of the first range at once, and others after 0.1 s, so a slow task has rows early. Yields no
-    messages if all rows lie before the start or after the end.
+    Messages are collected until their entries reach ``max_rows`` or ``max_bytes``. The entry that reaches the
+    limit is included, so a group has up to twice the limit, or more if a single entry has more. Short ranges
+    are collected together, because each call has a fixed cost. But the first range is not delayed, and later
+    ones at most 0.1 s, so that a slow task has rows early. Yields no messages if all rows lie before the
+    start or after the end.
 
     Args:
         ranges: ranges; the entries of each are consumed before the next range is requested.
@@ -127,14 +126,14 @@ def decode_entries(
 def _cuts(
     counts: Ints, sizes: Ints, rows: int, size: int, max_rows: int, max_bytes: int
 ) -> Iterator[tuple[int, int, bool]]:
-    """Cuts entries where the rows or the bytes since the last cut reach their limit.
+    """Cuts entries into parts whose rows or bytes reach the limit; the last part may have fewer.
 
     Args:
         rows: number of rows collected before these entries.
         size: number of bytes collected before these entries.
 
     Yields:
-        Index of a cut's first entry, index after its last entry, and whether the cut is full.
+        Index of a part's first entry, index after its last entry, and whether the part reaches the limit.
     """
     row_ends, ends = np.cumsum(counts), np.cumsum(sizes)
     first = 0
@@ -144,7 +143,7 @@ def _cuts(
         )
         is_full = full < len(counts)
         last = full + 1 if is_full else full
-        # An entry that reaches the limit by itself does not join the small entries before it.
+        # An entry that alone reaches the byte limit begins a part of its own.
         if is_full and full > first and sizes[full] >= max_bytes:
             last = full
         yield first, last, is_full
@@ -189,12 +188,12 @@ class _Part(NamedTuple):
     entries: Entries
 
 
-# Kinds of parts that are decoded together.
+# Keys of neighbouring parts that are decoded in one call: batches, and a few unbatched entries.
 _BATCHES, _FEW_SINGLES = object(), object()
 
 
 def _kind_of(part: _Part) -> object:
-    """Returns the same object for parts that are decoded in one call, if they follow each other."""
+    """Returns the key by which neighbouring parts are grouped, to be decoded in one call."""
     if part.entries.messages[0]:
         return _BATCHES
     return _FEW_SINGLES if len(part.entries) < _FEW else part.entries
@@ -204,7 +203,8 @@ class _Range:
     """Entries of a range that are small enough to be decoded, and their wanted rows.
 
     Attributes:
-        cuts: for an entry, two batch indexes: only rows after the first, up to the second, are wanted.
+        cuts: by ledger and entry id, for entries that are wanted in part: two batch indexes. Rows after the
+            first index, up to the second, are wanted.
     """
 
     def __init__(
@@ -217,12 +217,12 @@ class _Range:
             self._cut(start.ledger, start.entry, start.batch_index, MAX_MESSAGES)
         if end is not None and end.batch_index >= 0:
             self._cut(end.ledger, end.entry, -1, end.batch_index)
-        self._entries = self._unread(asked.entries, asked.copies) if asked.copies else asked.entries
+        self._entries = self._wanted(asked.entries, asked.copies) if asked.copies else asked.entries
         self._max_message_size = max_message_size or (lambda: DEFAULT_MAX_MESSAGE_SIZE)
         self._leave_out_corrupt = leave_out_corrupt
 
-    def _unread(self, groups: Iterable[Entries], copies: CopyRange) -> Iterator[Entries]:
-        """Yields the entries without unwanted copies; records which rows of the other copies are wanted."""
+    def _wanted(self, groups: Iterable[Entries], copies: CopyRange) -> Iterator[Entries]:
+        """Yields the entries that ``copies`` does not exclude; cuts copies that are wanted in part."""
         for entries in groups:
             first, times = 0, entries.publish_time.astype(np.uint64)
             for row in np.flatnonzero(entries.copied).tolist():
@@ -245,8 +245,8 @@ class _Range:
         """Yields the entries that are not too large to be decoded.
 
         Yields:
-            Entries, and the bytes of each entry: the uncompressed payload (as declared), the metadata, and
-            the names and schema version for each message, because columns repeat them.
+            Entries, and the bytes that each takes in columns: its declared uncompressed payload, its
+            metadata, and for each of its messages the names and the schema version.
         """
         for entries in self._entries:
             chunked, messages, compression = entries.chunked, entries.messages, entries.compression
@@ -255,8 +255,8 @@ class _Range:
                 sizes = np.where(compression == 0, stored, entries.uncompressed_size)
             texts = messages * entries.text_sizes
             taken = sizes + texts + entries.sizes - stored
-            # Entries up to this size are never refused, for any number of received bytes. Most topics have no
-            # larger entries.
+            # Entries up to this size are accepted without a look at their received bytes; most topics have
+            # no larger ones.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = np.maximum(sizes, texts).max(initial=0)
             few = min(FREE_MESSAGES, MAX_MESSAGES)
@@ -372,9 +372,9 @@ def _decoded(parts: list[Entries]) -> DecodedBatches:
 
 
 def _inside(parts: list[_Part], decoded: DecodedBatches) -> Flags | None:
-    """Returns flags of the wanted rows of batches; None: all rows are wanted."""
+    """Returns flags of the rows of batches that the cuts leave, bool[m]; None: there is no cut."""
     inside = None
-    begin = 0  # index of the part's first entry
+    begin = 0  # index of the part's first entry among the entries of all parts
     for source, entries in parts:
         cut = [number for _, number in source.cuts]
         for number in np.flatnonzero(np.isin(entries.entry, cut)).tolist() if cut else ():

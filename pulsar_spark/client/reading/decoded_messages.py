@@ -51,12 +51,12 @@ class DecodedRun:
         return len(self.columns)
 
     def of_entries(self, column: Callable[[Entries], Ints]) -> Ints:
-        """Returns a column of the entries, int64[n]."""
+        """Calls ``column`` for each part of the entries; returns all values in order, int64[n]."""
         parts = [column(part) for part in self.entries]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def of_rows(self, column: Callable[[Entries], Ints]) -> Ints:
-        """Returns a column of the entries for each row, int64[m]."""
+        """Returns the result of :meth:`of_entries`, repeated for each row of an entry, int64[m]."""
         return self.repeated(self.of_entries(column))
 
     def rows_of_topics(self) -> Iterator[tuple[TopicName, int]]:
@@ -73,10 +73,10 @@ class DecodedRun:
 
 @dataclass(frozen=True, slots=True)
 class DecodedMessages:
-    """m decoded messages, a row each, in the order of their topic partition, or partition after partition.
+    """m decoded messages, one row each, partition after partition, in the order of the partition.
 
-    Each request computes a column again, with a few kernel calls for all rows. A column with ``None`` in its
-    type is None if no message has the field.
+    A column is computed each time that it is read, with a few Arrow calls for all rows. A column whose type
+    includes None is None if no message has the field.
 
     Attributes:
         runs: messages, in their order.
@@ -173,11 +173,9 @@ class DecodedMessages:
 
     @property
     def items_per_byte(self) -> Floats | None:
-        """Returns how many items each message's value may have for each of its bytes, float64[m].
+        """Returns the maximum items for each byte of a message's value, float64[m]; None: no maximum.
 
-        None: any number.
-
-        See :mod:`pulsar_spark.wire.entry.entries`.
+        It bounds the work of decoding lists and maps; see :mod:`pulsar_spark.wire.entry.entries`.
         """
         parts = [_items_per_byte(run) for run in self.runs]
         if all(part is None for part in parts):
@@ -332,7 +330,7 @@ class SchemaVersions(NamedTuple):
 
 
 def schema_versions(messages: DecodedMessages) -> SchemaVersions:
-    """Reads the versions of at least one message; takes time for each entry, not for each message."""
+    """Returns the schema versions of one or more messages; takes time for each entry, not each message."""
     parts = [part for run in messages.runs for part in run.entries]
     found = pa.concat_arrays([part.texts(EntryField.SCHEMA_VERSION) for part in parts]).dictionary_encode()
     distinct = [_version(text) for text in found.dictionary.to_pylist()]

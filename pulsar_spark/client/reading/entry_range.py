@@ -23,7 +23,7 @@ from pulsar_spark.wire.entry.entries import Entries
 WINDOW_BYTES = 16 * 1024 * 1024
 
 _FIRST_IDLE = 0.2  # seconds without an entry until the broker is first asked whether entries are left
-_MAX_IDLE = 1.0  # maximum of these seconds, which double with each request
+_MAX_IDLE = 1.0  # maximum seconds until the next request; they double with each request
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ class RangeOptions:
     """Settings for reading a range.
 
     Attributes:
-        visible: whether the range's end was a message when the range was planned, so that its absence is data
-            loss. An end that is not visible may be a marker of a transaction, an aborted or compacted
-            message, or a position after the end of its ledger.
-        begins: position after which the broker had all entries when the range was planned. If a reader can
-            only begin later, data is lost. None: unknown, so that only a missing end is noticed.
-        followed: whether the partition had a visible message after the end when the range was planned. If a
-            broker knows no such message, it has lost data, or belongs to another cluster.
-        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
+        visible: whether the end was a visible message when the range was planned; its absence is then data
+            loss. Any other end may be a marker of a transaction, an aborted or compacted message, or a
+            position after the end of its ledger.
+        begins: position after which the broker had all entries when the range was planned. Data is lost if a
+            reader can only begin later. None: unknown; then only a missing end is noticed.
+        followed: whether a visible message followed the end when the range was planned. If so, a broker that
+            has no such message has lost data, or belongs to another cluster.
+        fail_on_data_loss: True: lost or corrupt data is an error. False: it is a WARNING, and reading
             continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
         window_bytes: bytes that may be in flight from the broker.
@@ -60,7 +60,7 @@ class RangeOptions:
 def read_entries(
     client: Client, topic: TopicName, start: MessageId, end: MessageId, options: RangeOptions
 ) -> Generator[Entries, None, None]:
-    """Yields all entries in ``(start, end]``, whole, in order, each once.
+    """Yields all entries in ``(start, end]``, in order, each once.
 
     Raises as :func:`pulsar_spark.client.read_ranges`.
     """
@@ -73,16 +73,16 @@ def read_entries(
         try:
             yield from _RangeReader(client, consumer, start, end, options).read()
         finally:
-            # No answer is awaited: a task may read thousands of partitions, and each costs a switch of
-            # threads.
+            # Does not wait for the answer, because a task may read thousands of partitions, and each wait
+            # costs a switch of threads.
             consumer.begin_close()
 
 
 def position_before(client: Client, topic: TopicName, position: MessageId) -> MessageId:
-    """Returns the entry directly before ``position``, in any ledger; entry -1 at the topic's beginning.
+    """Returns the last entry before ``position``, which may be in an earlier ledger.
 
-    If ``position`` lies after the end of its ledger, returns the ledger's last entry. If the ledger is
-    deleted, returns the position before the first remaining entry.
+    At the topic's beginning, returns entry -1. If the ledger of ``position`` is deleted, returns the position
+    before the first remaining entry.
     """
     with Consumer(client, topic, reader_options(client, "reader", position)) as consumer:
         return consumer.last_message_id().mark_delete
@@ -107,8 +107,8 @@ class _RangeReader:
 
     def read(self) -> Iterator[Entries]:
         progress, entries = self._progress, self._first()
-        # No entry is missing before an entry that directly follows the start. Otherwise the broker must be
-        # asked.
+        # If the first entry directly follows the start, no entry is missing. Otherwise the broker is asked
+        # where the reader began.
         is_direct = entries is not None and id_of(entries, 0) == progress.position.next_entry
         if not (self._options.read_compacted or is_direct) and progress.opened(
             self._consumer.last_message_id().mark_delete
@@ -126,7 +126,7 @@ class _RangeReader:
             entries = None
 
     def _first(self) -> Entries | None:
-        """Returns the range's first entries if the range is within a ledger and they are received at once."""
+        """Returns the first entries of a range within a ledger; None if they are not received at once."""
         if self._progress.entries_left is not None and not self._options.read_compacted:
             with suppress(CorruptError):  # the next call raises it again
                 deadline = Deadline(self._options.poll_timeout)
@@ -163,7 +163,7 @@ class _RangeReader:
         return count
 
     def _is_exhausted(self) -> bool:
-        """Asks the broker whether it will never deliver the rest of the range."""
+        """Asks the broker; returns whether it will deliver no more entries of the range."""
         position = self._progress.position
         try:
             if position > self._acked:
@@ -176,7 +176,7 @@ class _RangeReader:
             _log.info("%s: checking again whether messages are left: %s", self._consumer.topic, error)
             return False
         gap = self._judge_silence(last, mark_delete)
-        return gap is not None and self._is_settled(gap, None)
+        return gap is not None and self._may_continue(gap, None)
 
     def _judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
         # Brokers with transactions may report an old last message of a segment. The range's end was visible
@@ -185,14 +185,14 @@ class _RangeReader:
         return self._progress.judge_silence(last, mark_delete)
 
     def _is_empty_before(self, found: MessageId) -> bool:
-        """Whether no visible entry lies between the position and ``found``, the next received entry."""
+        """Whether no visible entry lies between the last read entry and ``found``, the next received one."""
         if self._options.read_compacted or found == self._progress.position.next_entry:
             return True
         mark_delete = self._consumer.last_message_id(Deadline(self._options.poll_timeout)).mark_delete
-        return self._is_settled(self._progress.judge_gap(mark_delete, found), found)
+        return self._may_continue(self._progress.judge_gap(mark_delete, found), found)
 
-    def _is_settled(self, gap: Gap, found: MessageId | None) -> bool:
-        """Whether to continue with ``found``, after the gap; else a new reader begins before the gap."""
+    def _may_continue(self, gap: Gap, found: MessageId | None) -> bool:
+        """Whether reading continues with ``found``, after the gap; if not, the gap is read again."""
         match self._probe(found) if gap is Gap.UNKNOWN else gap:
             case Gap.EMPTY:
                 return True
@@ -200,7 +200,7 @@ class _RangeReader:
                 return self._read_again(found)
 
     def _read_again(self, found: MessageId | None) -> bool:
-        """Reads again from the position; returns True after several attempts, when the gap counts as lost."""
+        """Seeks to the start of the gap; after several attempts instead reports a loss and returns True."""
         progress = self._progress
         lost = progress.repeat(found)
         if lost is not None:
@@ -212,9 +212,10 @@ class _RangeReader:
         return False
 
     def _probe(self, found: MessageId | None) -> Gap:
-        """Judges a gap by the first entry of a second reader after the position; reports lost messages.
+        """Judges a gap by the first entry of a second reader that begins there; reports lost messages.
 
-        If the position's ledger seems deleted, the second reader begins again at the position.
+        If the second reader begins in a later ledger, it seeks to the last read entry. The ledger of this
+        entry is deleted only if the reader cannot begin there either.
         """
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(

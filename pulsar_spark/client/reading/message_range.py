@@ -28,8 +28,8 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
 
-# Ranges of one task that are open at the same time. Together they may have as many received and in-flight
-# bytes as one range, plus one entry each, because sizes of entries are not known before.
+# Maximum ranges of a task that are open at one time. Together they may have as many received and in-flight
+# bytes as a single range, plus one entry each, because the size of an entry is not known in advance.
 _OPEN_RANGES = 8
 _OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
 
@@ -46,7 +46,7 @@ def read_ranges(
     chunks: ChunkLimits | None = None,
     decryptor: Decryptor | None = None,
 ) -> Generator[Generator[Entries, None, None], None, None]:
-    """Yields all entries in ``(start, end]`` of each range in turn, whole, in order; prefetches next ranges.
+    """Yields the entries in ``(start, end]`` of each range in turn, in order; prefetches the next ranges.
 
     A chunked message belongs to the range with its last chunk, and is yielded as one entry instead of that
     chunk. Its other chunks are left out; chunks before the range are read, too. Messages that stay incomplete
@@ -109,7 +109,7 @@ def whole_messages(
 ) -> Generator[Entries, None, None]:
     """Yields the stored entries in ``(start, end]``, decrypted, with chunked messages assembled."""
     decryption = Decryption(decryptor or Decryptor(), topic)
-    assembly: _Assembly | None = None  # most ranges have no chunk
+    assembly: _Assembly | None = None  # made with the first chunk, because most ranges have none
     last = _NOTHING
     with closing(stored):
         for each in stored:
@@ -139,7 +139,7 @@ class _Assembly:
         self._chunks = ChunkAssembler(limits)
 
     def whole(self, entries: Entries) -> Iterator[Entries]:
-        """Yields the entries, with whole messages instead of last chunks."""
+        """Yields the entries, each last chunk replaced by its message, without the other chunks."""
         first = 0
         for row in np.flatnonzero(entries.chunked).tolist():
             if row > first:
@@ -152,7 +152,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId, last: Entries) -> None:
-        """Logs the messages that were left out, and keeps known chunks; ``last``: last entries."""
+        """Logs left-out messages, and keeps chunks for the next range; ``last``: last read entries."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -176,7 +176,7 @@ class _Assembly:
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
     def _search_back(self, last: Entry, known: Assembled | Dropped) -> Assembled | Dropped | None:
-        """Searches before the range for chunks of a message; ``known``: result of the range's chunks."""
+        """Assembles a message with chunks from before the range; ``known``: result without such chunks."""
         message = self._search.find(last)
         is_counted = isinstance(known, Dropped) and known is not Dropped.NO_BEGINNING
         if isinstance(message, Assembled):

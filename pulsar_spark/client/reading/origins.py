@@ -1,4 +1,7 @@
-"""OriginReader: finds the entries that a query has written to a topic partition, by their origins."""
+"""OriginReader: finds the entries that a query has written to a topic partition, by their origins.
+
+An origin is a signed metadata field with micro-batch, task and run (:mod:`pulsar_spark.wire.entry.origin`).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from pulsar_spark.wire.entry.origin import Origin, decode_origin, has_begin, met
 
 
 class OriginReader:
-    """Decodes the origins of entries."""
+    """Decodes and verifies the origins of entries."""
 
     def __init__(self, secret: bytes, topic: TopicName) -> None:
         self._secret = secret
         self._topic = str(topic)
 
     def own(self, entries: Entries) -> list[OwnEntry]:
-        """Returns the entries of the query; entries with the same origin are one item."""
+        """Returns the entries of the query; all entries with the same origin become one item."""
         counts = np.maximum(entries.messages, 1)
         last = entries.last_sequence_id
         for row in np.flatnonzero(entries.chunked).tolist():
@@ -50,9 +53,9 @@ class OriginReader:
         return found
 
     def origins(self, entries: Entries) -> tuple[list[Origin | None], Ints]:
-        """Returns the distinct origins, and the index of each entry's origin among them, int64[n].
+        """Returns the distinct origins, and for each entry the index of its origin, int64[n].
 
-        The origin of an entry without a field, or with one that the query has not signed, is None.
+        The origin is None if an entry has no origin field, or the query has not signed the field.
         """
         fields, numbers = distinct(entries, EntryField.ORIGIN)
         names_begin = np.array([field is None or has_begin(field) for field in fields], np.bool_)
@@ -66,7 +69,7 @@ class OriginReader:
         return origins, numbers
 
     def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
-        """Returns the origin in ``field``, which signs the payload and, except for chunks, the metadata."""
+        """Returns the origin; its signature covers the payload and, except for chunks, the metadata."""
         entry = entries.one(row)
         metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
         if metadata is None:
@@ -75,7 +78,7 @@ class OriginReader:
 
 
 def distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
-    """Returns the distinct values of a field (None: not set), and the index of each entry's, int64[n]."""
+    """Returns the distinct values of a field (None: not set), and each entry's index among them, int64[n]."""
     encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 

@@ -27,13 +27,13 @@ from pulsar_spark.protocol.segments import TopicLayout
 
 # Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which a stream takes the rest of a segment for invisible. A stream looks
-# again later; a batch read ends there, so it waits for an operation timeout.
+# Seconds without an entry after which a stream considers the rest of a segment invisible, and asks again
+# later. A batch read cannot ask again later, so it waits for an operation timeout.
 _SILENCE = 1.0
 
 
 class PlanningClient:
-    """A cluster, for planning; thread-safe, as :class:`Client`.
+    """The requests of planning to one cluster; thread-safe.
 
     Its methods raise the errors of the functions and classes of this package that they wrap.
 
@@ -48,12 +48,12 @@ class PlanningClient:
 
     @classmethod
     def shared(cls, options: ClientOptions, *, read_compacted: bool = False) -> PlanningClient:
-        """Returns a PlanningClient of this process's client for ``options``."""
+        """Returns a PlanningClient on the client of :func:`shared_client`."""
         return cls(shared_client(options), read_compacted=read_compacted)
 
     @contextmanager
     def impatient(self) -> Iterator[PlanningClient]:
-        """Yields a PlanningClient for the first contact; an unreachable cluster is an error in seconds."""
+        """Yields a PlanningClient whose requests fail within seconds if the cluster cannot be reached."""
         with impatient_client(self._client.options) as client:
             yield PlanningClient(client, read_compacted=self.read_compacted)
 
@@ -70,7 +70,7 @@ class PlanningClient:
         return retry_count()
 
     def operation(self) -> Deadline:
-        """Returns a new deadline of the operation timeout."""
+        """Returns a deadline that is one operation timeout from now."""
         return self._client.operation()
 
     # ---- topics
@@ -89,7 +89,7 @@ class PlanningClient:
         return SegmentWatch(self._client, topic)
 
     def has_scalable_topics(self) -> bool:
-        """Whether the brokers have topics with segments."""
+        """Whether the brokers support scalable topics, which have segments."""
         return self._client.service(self._client.operation()).scalable_topics
 
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
@@ -104,7 +104,7 @@ class PlanningClient:
         return ScalableTopicWatch(self._client, pattern)
 
     def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> TopicWatch:
-        """Watches the topics that match a pattern."""
+        """Watches the topics that match a pattern; ``may_list``: see :class:`TopicWatch`."""
         return TopicWatch(self._client, pattern, may_list=may_list)
 
     def admin(self, url: str) -> Admin:
@@ -129,7 +129,7 @@ class PlanningClient:
             return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
         stored = self.stored_end(topic)
         if not stored.is_entry:
-            # After a restart a broker does not find the first position of a sealed segment without entries.
+            # Not probed: after a restart brokers do not find the first position of an empty sealed segment.
             return PartitionBounds(stored, stored)
         bounds = probe.probe_bounds(self._client, topic)
         if not self.may_have_old_end(topic):
@@ -145,26 +145,26 @@ class PlanningClient:
             try:
                 self._has_transactions = bool(self._client.transaction_coordinators())
             except AuthError:
-                self._has_transactions = True  # the broker may have transactions
+                self._has_transactions = True  # unknown, so assume that it has
             except PulsarError as error:
                 if not error.is_passing:
                     raise
-                return True  # a stream calls this method again
+                return True  # unknown now; a stream calls this method again
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, reported: MessageId, seen: MessageId) -> MessageId:
-        """Returns the last entry of a segment that a reader receives in time.
+        """Returns the last visible entry of a segment; see :func:`tail.visible_end`.
 
         Args:
-            reported: last message in the broker's answer.
+            reported: last message by GET_LAST_MESSAGE_ID.
             seen: entry that is known to be visible.
         """
-        # If time runs out in a long range, the next call continues at this result.
+        # If the timeout ends the reading early, the next call continues from the result (``seen``).
         stored = self.stored_end(topic)
         return visible_end(self._client, topic, reported, stored, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
-        """Yields when it is time to ask again whether a compacted topic is empty; never if none is read."""
+        """Returns :func:`probe.opening_turns`; yields nothing if compacted topics are not read."""
         return probe.opening_turns() if self.read_compacted else iter(())
 
     def stored_end(self, topic: TopicName) -> MessageId:
@@ -172,8 +172,8 @@ class PlanningClient:
         return probe.stored_end(self._client, topic)
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """Returns the first visible entry at or after ``position``, which must exist."""
-        compacted = self._is_only_kept(topic, position)
+        """Returns the first visible entry at or after ``position``; there must be one."""
+        compacted = self._is_compacted_after(topic, position)
         return probe.probe_entry(self._client, topic, position, read_compacted=compacted)
 
     def entry_at(self, topic: TopicName, position: MessageId) -> EntryInfo | None:
@@ -186,11 +186,11 @@ class PlanningClient:
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
         """Returns a probe of the entries after a position."""
-        compacted = self._is_only_kept(topic, after)
+        compacted = self._is_compacted_after(topic, after)
         return EntryProbe(self._client, topic, after, read_compacted=compacted)
 
-    def _is_only_kept(self, topic: TopicName, position: MessageId) -> bool:
-        """Whether compacted topics are read, and the following entries are only in the compacted topic."""
+    def _is_compacted_after(self, topic: TopicName, position: MessageId) -> bool:
+        """Whether to read the compacted topic, because the log lacks the entries after ``position``."""
         if not self.read_compacted:
             return False
         log = probe.probe_bounds(self._client, topic)
@@ -199,7 +199,7 @@ class PlanningClient:
     def first_at(
         self, topic: TopicName, time_ms: int, margin_ms: int, first: MessageId, last: MessageId
     ) -> MessageId | None:
-        """Returns the first visible entry in ``[first, last]`` published at ``time_ms`` or later, or None."""
+        """Returns the first entry in ``[first, last]`` since ``time_ms``; see :func:`probe.first_at`."""
         compacted = self.read_compacted
         return probe.first_at(self._client, topic, time_ms, margin_ms, first, last, read_compacted=compacted)
 
@@ -208,7 +208,7 @@ class PlanningClient:
         return probe.ledger_end(self._client, topic, position, last)
 
     def count_entries(self, topic: TopicName, end: MessageId, position: MessageId) -> tuple[MessageId, int]:
-        """Returns the last entry before ``position``, and the number of entries after it, up to ``end``."""
+        """Returns the result of :func:`probe.count_entries`; retries."""
         return retry(lambda: probe.count_entries(self._client, topic, end, position), self.operation())
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
@@ -216,7 +216,7 @@ class PlanningClient:
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:
-        """Whether the broker reports that no message follows a position any more; waits for the report."""
+        """Waits for the broker's report that no message will follow a position; returns whether it did."""
         came = threading.Event()
         with Tail(self._client, topic, after, came.set) as tail:
             came.wait(_END_TIMEOUT)

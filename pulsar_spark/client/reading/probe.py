@@ -33,17 +33,16 @@ from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entry.entries import Entries
 
-# Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at a time.
+# Maximum bytes in flight to a probe.
 _WINDOW_BYTES = 1 << 20
 
-# No ledger has an entry of this number, so a reader that begins here begins after the ledger's last entry.
+# Entry id that no ledger reaches: a reader that starts there begins after the ledger's last entry.
 _NO_ENTRY = 1 << 62
 
 # Maximum attempts to count a growing topic's entries; the last count may be a few entries too large.
 _MAX_COUNTS = 20
 
-# Maximum corrupt entries in a row that a search for a time probes; the last of them then counts as published
-# in time.
+# Maximum corrupt entries in a row that a search for a publish time probes; the last one counts as the result.
 _MAX_CORRUPT = 100
 
 # Seconds in which a broker must open a compacted topic; until then it answers as if the topic were empty.
@@ -84,7 +83,7 @@ class PartitionBounds(NamedTuple):
 
     Attributes:
         begin: position before the first entry.
-        last: last visible message, as a whole entry; ``begin`` if there is none.
+        last: last visible message, without a batch index; ``begin`` if there is none.
     """
 
     begin: MessageId
@@ -97,10 +96,9 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
     Args:
         topic: one partition, which is created again if the broker has removed it; or a topic without
             partitions.
-        read_compacted: whether the compacted topic counts, too. The compacted topic outlives the log from
-            which it was made, so it begins at ``MessageId.EARLIEST``, before the log, and may end before the
-            log begins. A broker that has not opened the compacted topic yet answers as if it were empty; the
-            caller asks again.
+        read_compacted: whether to include the compacted topic. It outlives the log from which it was made, so
+            the bounds begin at ``MessageId.EARLIEST``, and may end before the log begins. Until a broker has
+            opened the compacted topic, it answers as if the topic were empty, so the caller asks again.
     """
     options = SubscriptionOptions(
         name=client.reader_name("planner"),
@@ -132,9 +130,9 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 
 
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription exists. Brokers then refuse a non-durable subscription of its name.
+    """Whether a durable subscription exists: then brokers refuse to open a non-durable one of that name.
 
-    A broker that refuses because of the maximum number of subscriptions does not have the name.
+    If brokers refuse because of the maximum number of subscriptions, the durable one does not exist.
     """
     try:
         Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
@@ -164,7 +162,7 @@ def entry_at(client: Client, topic: TopicName, position: MessageId) -> EntryInfo
     position = position.whole_entry
     with Consumer(client, topic, reader_options(client, "probe", position), Permits(1)) as consumer:
         last, before = consumer.last_message_id()
-        if last.whole_entry < position or before >= position:  # the entry does not exist yet, or any more
+        if last.whole_entry < position or before >= position:  # not stored yet, or already deleted
             return None
         found = receive_infos(consumer, client.operation(), 1)[0]
         return found if found.id == position else None
@@ -192,17 +190,17 @@ def first_at(
 ) -> MessageId | None:
     """Returns the first visible entry published at ``time_ms`` or later; None if there is none.
 
-    It probes few entries, about 2 log2 of their number, and reads the entries of about ``margin_ms`` before
-    the result. If an entry cannot be decoded, the next entry is probed. If there is no next entry, or many in
-    a row cannot be decoded, the last of them counts as published in time.
+    It probes about 2 log2 of the number of entries, and reads the entries of about ``margin_ms`` before the
+    result. An entry that cannot be decoded is passed over. But if it is the last entry, or follows many such
+    entries, it counts as published at ``time_ms``.
 
     Args:
-        margin_ms: maximum decrease of publish times along the topic.
+        margin_ms: maximum time by which a message is older than one before it.
         first: start of the search, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: last visible message, or an earlier message.
     """
     if read_compacted:
-        # A probe after the last remaining message would never receive an entry.
+        # The search ends at the last remaining message: a probe after it would never receive an entry.
         with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
             kept = _last_kept(consumer)
         last = min(last, kept)
@@ -246,10 +244,10 @@ def ledger_end(client: Client, topic: TopicName, position: MessageId, last: Mess
 def count_entries(
     client: Client, topic: TopicName, end: MessageId, position: MessageId
 ) -> tuple[MessageId, int]:
-    """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
+    """Returns the last entry before ``position``, and the number of entries after that entry, up to ``end``.
 
-    If no entry lies before ``position``, or a rollover does, the result may be a ``(ledger, -1)`` there.
-    Brokers count up to the topic's end, which may grow, so a count between two equal answers is exact.
+    At the beginning of a ledger or topic the entry may be ``(ledger, -1)``. Brokers count up to the topic's
+    end, which may grow. So the entries from ``end`` on are counted twice; equal counts are exact.
     ``end`` must exist, because a reader that begins after a topic's last entry may begin after a newer entry.
 
     Raises:
@@ -271,9 +269,9 @@ def count_entries(
 
 
 def opening_turns() -> Iterator[None]:
-    """Yields when it is time to ask again whether a compacted topic is empty; waits ever longer.
+    """Yields whenever the caller should ask again whether a compacted topic is empty; waits ever longer.
 
-    A broker that has not opened a compacted topic yet answers as if it were empty.
+    Until a broker has opened a compacted topic, it answers as if the topic were empty.
     """
     deadline, pause = Deadline(OPENS_COMPACTED_WITHIN), _FIRST_PAUSE
     while not deadline.passed:
@@ -296,8 +294,8 @@ class EntryProbe(Closing):
 
     Args:
         after: entry before the first wanted one; ``MessageId.EARLIEST`` for the topic's beginning.
-        read_compacted: whether to read the compacted topic. The last entries of the compacted topic may be
-            missing, so a silence of a few seconds counts as its end.
+        read_compacted: whether to read the compacted topic. Its last entries may be missing, so it ends when
+            no entry is received for a few seconds.
 
     Attributes:
         position: last returned entry, at first ``after``.
@@ -320,7 +318,9 @@ class EntryProbe(Closing):
         """Returns the next entries, up to one of three limits.
 
         Args:
-            messages: number of messages; a chunked message counts with its last chunk.
+            messages: number of messages at which the result ends; a chunked message counts with its last
+                chunk.
+            size: stored bytes at which the result ends.
             end: last entry, inclusive: the last visible message, or an earlier message.
 
         Returns:
@@ -416,14 +416,14 @@ def receive_infos(
     try:
         return entry_infos(consumer.receive(deadline, remaining_entries, idle))
     except CorruptError as error:
-        found = MessageId.parse(str(error.message_id))  # the consumer names it
+        found = MessageId.parse(str(error.message_id))  # the consumer sets the id
         _log.info("planning continues after an entry that cannot be decoded: %s", error)
         consumer.seek(found.next_entry)
         return [EntryInfo(found.whole_entry, 1, 1, 0, None, False, False, corrupt=True)]
 
 
 def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end: MessageId) -> bool:
-    """Whether the broker has read up to ``end``, because it acknowledges entries that it does not deliver.
+    """Whether the reader's mark-delete position has reached ``end``; undelivered entries advance it, too.
 
     Args:
         after: entry before the reader's first one.

@@ -1,7 +1,8 @@
 """Reads the messages of a micro-batch that earlier runs of a task, or of all tasks, have stored.
 
-The entries are found by their origins, and decoded as in any read. So batches, compression and chunks may
-differ from this run.
+Spark runs a micro-batch again after a failure or a restart. The new run finds the stored entries by their
+origins (signed metadata fields, :mod:`pulsar_spark.wire.entry.origin`), and decodes them as in any read. So
+their batches, compression and chunks may differ from those of the new run.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from pulsar_spark.wire.wire_values import from_wire_version
 # Maximum rows decoded at a time.
 _ROWS = 10_000
 
-# Factor from one step back to the next. It is small, so that few unneeded entries are read.
+# Factor between the entries of two steps back (``search_back``); small, so that few unneeded ones are read.
 _GROWTH = 1.25
 
-# Entries of the first step back; 1 if the broker's last id of the producer name is of this micro-batch or a
-# later one. If the broker knows no id, or the query's own id of an earlier micro-batch, this is the only
-# step; it finds rows that other tasks have stored.
+# Entries that the first step back reads; 1 if the last sequence id of the producer's name at the broker is of
+# this micro-batch or a later one. If the broker has no such id, or the query's own of an earlier micro-batch,
+# the first step is the only one; it finds rows that other tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -56,7 +57,7 @@ _BATCH_WINDOW = 4 << 20
 
 _log = logging.getLogger(__name__)
 
-# Known entries of the last micro-batch that a client's tasks have searched, by topic partition.
+# For each client: the last searched micro-batch, and its known entries by topic partition.
 _known: WeakKeyDictionary[Client, tuple[object, dict[TopicName, KnownBatch]]] = WeakKeyDictionary()
 
 
@@ -84,10 +85,10 @@ class StoredRun:
         newest: highest sequence id of an entry that was found; -1 if there is none.
         version: number of the schema version of the first entry; None if it has none.
         unread: reason why stored messages may be missing; None if all were read so far.
-        copied_from: clusters in which the query has written the micro-batch before, and from which more of
-            its messages may be copied later.
+        copied_from: clusters in which the query has written the micro-batch before; replicators may still
+            copy more of its messages from there.
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
-        is_again: whether some of these rows were sent after an even earlier run had stored rows.
+        is_again: whether an earlier run was itself a replay: it began after a run that had stored rows.
         is_late: whether the query has written a later micro-batch.
         has_older: whether an entry of an earlier micro-batch of the query was found.
         blocks: messages, which are read on demand.
@@ -120,15 +121,17 @@ _WHY = {
 def read_stored_run(
     client: Client, topic: TopicName, run: RunToFind, decryptor: Decryptor, window_bytes: int
 ) -> StoredRun:
-    """Searches for the stored messages of a micro-batch, and begins to read them.
+    """Searches for the messages of a micro-batch that a task has stored, and begins to read them.
 
     The search ends when it has found no entry of the micro-batch for one operation timeout. The tasks of a
-    process share the entries that they find. ``window_bytes``: maximum bytes in flight; about as many are
-    decoded at a time.
+    process share the entries that they find.
+
+    Args:
+        window_bytes: maximum bytes in flight, and approximate bytes decoded at a time.
 
     Raises:
         PulsarError: the topic cannot be read. A missing permission, a missing key and a slow search are not
-            raised, but become the reason ``unread``.
+            raised, but are the reason in :attr:`StoredRun.unread`.
     """
     found = StoredRun()
     reader = _RunReader(client, topic, run, window_bytes)
@@ -143,7 +146,7 @@ def read_stored_run(
 
 
 def has_older_entries(client: Client, topic: TopicName, secret: bytes, batch: Origin) -> bool:
-    """Whether an entry of the query from before the micro-batch is found within the operation timeout.
+    """Whether an entry of an earlier micro-batch of the query is found within the operation timeout.
 
     Raises:
         PulsarError: the topic cannot be read.
@@ -163,7 +166,7 @@ def has_older_entries(client: Client, topic: TopicName, secret: bytes, batch: Or
 
 
 def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Origin) -> BatchSearch:
-    """Finds all entries of the micro-batch of the origin ``batch``, back to its first entry.
+    """Finds the stored entries of a micro-batch, by any task; ``batch``: an origin of the micro-batch.
 
     Raises:
         PulsarError: the topic cannot be read, or no entry of the micro-batch was found for an operation
@@ -183,7 +186,7 @@ def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Or
 def stored_digests(
     client: Client, topic: TopicName, secret: bytes, batch: Origin, decryptor: Decryptor
 ) -> tuple[Words, Ints]:
-    """Returns the rows that earlier runs stored: the first word of each row's digest, and its task's number.
+    """Returns the first 8 bytes of the digest of each row that earlier runs stored, and its task's number.
 
     A process reads the rows once for all tasks of the micro-batch.
 
@@ -213,7 +216,7 @@ def stored_digests(
 
 @contextmanager
 def _known_batch(client: Client, topic: TopicName, secret: bytes, origin: Origin) -> Iterator[KnownBatch]:
-    """Lends this process's KnownBatch of a micro-batch in its current run, to one caller at a time."""
+    """Lends the entries of a micro-batch that this process knows; a second caller meanwhile gets none."""
     key = secret, origin.when, origin.run
     last, parts = _known.get(client, (None, {}))
     if last != key:
@@ -234,8 +237,8 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # If the broker has no last id, or the query's own id of an earlier micro-batch, there is one step. In
-        # a sealed segment a query's first micro-batch goes further back only from entries of the query.
+        # The first step is the only one if the broker has no last id, or the query's own of an earlier
+        # micro-batch. But in a sealed segment the search continues if it finds entries of the micro-batch.
         self._is_one_step = not run.is_claimed and (
             run.is_sealed or run.last_sequence_id < 0 or run.may_be_own
         )
@@ -250,7 +253,7 @@ class _RunReader:
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
         found.has_older = search.of_batches_before > 0
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
-        # A run that finds copies marks its own entries with ``is_again``, so later runs look for copies, too.
+        # An entry with ``is_again`` is of a run that found stored rows, perhaps copies: look for them, too.
         if self._copied_from or (search.is_again and not self._run.is_sealed):
             parts += self._copies(found)
         if not parts:
@@ -262,7 +265,7 @@ class _RunReader:
             found.unread = "the broker has deleted some of them"
 
     def _copies(self, found: StoredRun) -> list[_Part]:
-        """Searches for the task's copies from other clusters, back to an entry of an earlier micro-batch."""
+        """Searches for entries of the task that were replicated from other clusters in this micro-batch."""
         copies = CopySearch(self._run, self._topic)
         search_back(self._client, self._topic, copies, copies.take, first_step=_LAST_ENTRIES, growth=_GROWTH)
         found.copied_from = sorted(copies.copied_from | self._copied_from)
@@ -275,10 +278,10 @@ class _RunReader:
         return _have_origin(entries, self._origins, self._search.is_own)
 
     def _search_shared(self) -> bool:
-        """Searches known and unread entries for the begin; returns False if an entry may be invisible.
+        """Searches for the task's first entry; returns False if an entry may be invisible.
 
-        If Spark reports no replay, the search is always repeated, because other tasks have added entries at
-        the end.
+        Begins with the entries that this process knows. If Spark reports no replay, these are not used,
+        because other tasks have added entries at the end.
         """
         run = self._run
         if run.is_claimed and not run.may_be_replay:
@@ -286,7 +289,7 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
-            # Rows of earlier runs were stored before this process first searched, so they are known.
+            # Not searched twice: earlier runs had stored their rows before this process first searched.
             is_searched = (self._is_one_step and known.has_read_end) or self._search_back(known)
             known.has_read_end |= self._is_one_step and is_searched
             if self._is_one_step and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
@@ -335,11 +338,11 @@ class _Part:
     """A part of a topic partition with stored messages.
 
     Attributes:
-        wanted: function that returns flags of the entries that are read.
-        begin: expected id of the first entry.
+        wanted: function that returns flags of the entries to decode, bool[n].
+        begin: id of the first entry, which may have been deleted.
         end: id of the last entry.
         is_copied: whether a replicator has stored the entries.
-        first: id of the first entry that was read; None as long as there is none.
+        first: id of the first wanted entry that was read; None before that.
     """
 
     wanted: Callable[[Entries], Flags]
@@ -365,7 +368,7 @@ class _StoredMessages:
     def read(self, part: _Part, decryptor: Decryptor) -> Generator[DecodedMessages, None, None]:
         """Yields the wanted messages of a part."""
         start, end = part.begin.previous, part.end
-        # A gap is no error: other programs' entries do not matter, and the query's own rows are compared.
+        # Missing entries are no error here: if they were the query's, the comparison of rows shows it.
         options = RangeOptions(
             poll_timeout=self.client.options.operation_timeout,
             visible=False,
@@ -391,7 +394,7 @@ class _StoredMessages:
             yield messages
 
     def _own(self, part: _Part, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
-        """Yields the wanted entries, without entries that name their own replication clusters."""
+        """Yields the wanted entries, except those whose producer chose the clusters of replication."""
         with closing(stored):
             for entries in stored:
                 is_own = part.wanted(entries)
@@ -404,7 +407,7 @@ class _StoredMessages:
 
 
 def _have_origin(entries: Entries, reader: OriginReader, is_wanted: Callable[[Origin | None], bool]) -> Flags:
-    """Returns flags of the entries with a wanted origin, bool[n]."""
+    """Returns flags of the entries whose origin ``is_wanted`` accepts, bool[n]."""
     origins, numbers = reader.origins(entries)
     flags: Flags = np.array([is_wanted(each) for each in origins], np.bool_)[numbers]
     return flags
@@ -450,6 +453,6 @@ def _deliver_at_of(entries: Entries) -> Ints:
 
 
 def _tasks_of(entries: Entries) -> Ints:
-    """Returns numbers of the tasks that have sent entries, int64[n]."""
+    """Returns the number of the task that sent each entry, int64[n]."""
     fields, numbers = distinct(entries, EntryField.ORIGIN)
     return np.array([task_of_origin(field) for field in fields], np.int64)[numbers]

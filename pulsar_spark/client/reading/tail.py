@@ -1,8 +1,8 @@
-"""The end of a partition: Tail receives new entries without requests, and Arrivals collects partitions.
+"""Tail: a reader that waits at a partition's end. Arrivals: partitions whose tails have received entries.
 
-``visible_end`` finds the last visible message of a segment at brokers with transactions that do not report
-it. Such brokers (5.0.0-M1, 5.0.1) repeat their first answer to GET_LAST_MESSAGE_ID until they load the
-segment again, although they deliver all new messages. So stored entries are compared with received entries.
+``visible_end`` finds the last visible message of a segment. Brokers with transactions (5.0.0-M1, 5.0.1) do
+not report it: they repeat their first answer to GET_LAST_MESSAGE_ID until they load the segment again,
+although they deliver all new messages. So stored entries are compared with received entries.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from pulsar_spark.protocol.reading.permits import Permits
 
 # Bytes that may be in flight to a reader, unless one entry is larger.
 _WINDOW_BYTES = 1 << 20
-_FOLLOWED_ENTRIES = 16  # maximum entries that a tail reads at a time, because tasks read longer parts
-_FOLLOWED_BYTES = 64 << 10  # approximate maximum of their bytes
+_FOLLOWED_ENTRIES = 16  # maximum entries that a tail follows; if more are left, callers close it
+_FOLLOWED_BYTES = 64 << 10  # approximate maximum bytes that a tail follows
 
 _log = logging.getLogger(__name__)
 
@@ -42,20 +42,21 @@ K = TypeVar("K")
 class Tail(Closing):
     """A reader at the end of a partition; a context manager, not thread-safe.
 
-    The broker sends the next entry without a request. When the partition's end is known, :meth:`follow`
-    requests the entries up to the end and the next one. So the tail sees each entry.
+    The broker has a permit for one entry, so it sends the next entry without a request. When the caller knows
+    the partition's end, :meth:`follow` requests the entries up to the end, and one more. So the tail receives
+    every visible entry.
 
     Args:
         after: entry before the tail's first entry; ``MessageId.EARLIEST`` for the topic's beginning.
         on_arrival: function that is called on the connection's thread when an entry is received, or the
-            broker is lost; it must not block. :meth:`take` or :meth:`follow` is due then.
+            consumer is lost; it must not block. The caller then calls :meth:`take` or :meth:`follow`.
 
     Attributes:
-        reached: last entry up to which the tail has seen every visible entry after ``after``.
-        has_chunks: whether one of the seen entries was a chunk.
-        last: last entry that the tail has seen; None before the first.
-        was_waiting: whether at the last :meth:`follow` all entries up to its end were received, and the
-            broker had a permit for the next entry, so there was no next entry.
+        reached: last processed entry; ``after`` before the first.
+        has_chunks: whether a processed entry was a chunk.
+        last: facts about the last processed entry; None before the first.
+        was_waiting: whether the last :meth:`follow` found no entry after the end: all entries up to the end
+            were received, and the broker had a permit for one more.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Tail(Closing):
 
     @property
     def newest(self) -> MessageId:
-        """Returns the newest received entry; ``after`` before the first entry. Makes no request."""
+        """Returns the last received entry, or ``after`` if there is none; makes no request."""
         newest = self._consumer.newest_arrived
         return self.reached if newest is None else max(self.reached, newest)
 
@@ -118,10 +119,10 @@ class Tail(Closing):
         Processed entries are acknowledged, because the broker counts all others as the reader's backlog.
 
         Args:
-            end: last visible message of the partition, a whole entry.
+            end: last visible message of the partition, without a batch index.
 
         Returns:
-            False if the tail is lost, or too many entries lie before the end.
+            False if the tail is lost, or too far behind the end; close it then.
         """
         self.take()
         self.was_waiting = self.reached >= end and self._consumer.has_permits
@@ -175,7 +176,7 @@ class Arrivals(Generic[K]):
             return found
 
 
-# Seconds of silence after which the broker is asked for its position.
+# Seconds without an entry after which the broker is asked how far it has read.
 _ASKED_AFTER = 0.5
 
 
@@ -188,13 +189,13 @@ def visible_end(
     seen: MessageId = MessageId.EARLIEST,
     patience: float = math.inf,
 ) -> MessageId:
-    """Returns the last visible entry of a segment, at least the broker's answer.
+    """Returns the last visible entry of a segment: ``reported``, or a later entry.
 
     Args:
-        reported: last message in the broker's answer, or the position before the first entry.
+        reported: last message by GET_LAST_MESSAGE_ID, or the position before the first entry.
         stored: last entry, visible or not.
         silence: seconds without an entry after which the rest counts as invisible, because it belongs to an
-            open transaction; shorter if the broker has read all entries.
+            open transaction. The wait ends early if the broker has read all entries.
         seen: entry that is known to be visible.
         patience: seconds after which the last entry found so far is returned.
 
@@ -204,17 +205,17 @@ def visible_end(
     if stored <= reported.whole_entry:
         return reported
     before = MessageId(stored.ledger, stored.entry - 1)
-    given = _last_given(client, topic, before, stored, silence, patience)
+    given = _last_received(client, topic, before, stored, silence, patience)
     if given > before:
         return given
     after = seen if reported < seen <= stored else reported
-    return _last_given(client, topic, after, stored, silence, patience)
+    return _last_received(client, topic, after, stored, silence, patience)
 
 
-def _last_given(
+def _last_received(
     client: Client, topic: TopicName, after: MessageId, end: MessageId, silence: float, patience: float
 ) -> MessageId:
-    """Returns the last entry that a reader receives after a position, up to ``end`` or the entry after it."""
+    """Receives the entries after a position until ``end`` is reached; returns the last received entry."""
     position, until, quiet = after, Deadline(patience), Deadline(silence)
     options = reader_options(client, "planner", after.next_entry)
     with Consumer(client, topic, options, Permits(_WINDOW_BYTES)) as reader:

@@ -38,8 +38,8 @@ _MakeSchema: TypeAlias = Callable[[SchemaType], Schema]
 OPAQUE_TYPES = (SchemaType.NONE, SchemaType.PROTOBUF, SchemaType.EXTERNAL)
 
 _SHOWN = 500  # maximum characters of field names in an error
-_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # in Avro's order of promotions
-# Maximum versions of one topic that are kept, because producers may invent numbers.
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # Avro promotes each to all that follow
+# Maximum schema versions of a topic that are kept, because a producer may write any version number.
 _MAX_VERSIONS = 10_000
 _MAX_VERSION = (1 << 63) - 1  # a version is an int64
 
@@ -65,17 +65,18 @@ _LOOK_UP = "See docs/schemas.md for what may be wrong with such messages"
 
 @dataclass(frozen=True, slots=True)
 class ReaderSchema:
-    """The schemas to which the values of a whole read are resolved.
+    """The schemas to which the values of a whole read are resolved: Avro's reader schemas.
 
     Attributes:
         schema: schema of the columns.
-        pinned: version at the start of the read, by topic (without its partition). Values of the topic are
-            resolved to this version, or to ``schema`` if the version lacks the columns. Values of other
-            topics are decoded by the versions of their messages. The schemas of messages are always
-            requested, because a topic that was deleted and created again may reuse a number.
-        is_given: True if ``schema`` is the user's; then values of all versions are resolved to it alone.
-        is_default: True if values without a schema at the broker have ``schema``; otherwise they are bad.
-        load: unique name of this read, because schemas cached for another read are not used.
+        pinned: by topic (without its partition), number and schema of its version at the start of the read.
+            This is the reader schema of the topic's values; ``schema`` if it lacks columns. Values of other
+            topics are read with the versions of their messages. Writer schemas are always requested, because
+            a topic that was deleted and created again may reuse a number.
+        is_given: True: ``schema`` is the user's, and the only reader schema.
+        is_default: True: values without a schema at the broker were written with ``schema``. False: such
+            values are bad.
+        load: unique name of this read, so that it does not use schemas cached for another read.
     """
 
     schema: Schema
@@ -105,22 +106,22 @@ class ReaderSchema:
         """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
         Args:
-            writer: version of the values.
-            own: version of the topic to which values are resolved, if the version has the columns.
+            writer: schema of the values.
+            own: the topic's reader schema; ``schema`` is used if it lacks columns.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema
-        # Schemas with equal columns may differ: null, or a new symbol, may fit only one topic's schema.
+        # The topic's schema is tried first: null, or a new symbol, may fit only one of the two schemas.
         return _decoder(writer, (self.schema,) if self.is_given else (own, self.schema), target)
 
 
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
-    """Returns the user's schema that replaces a topic's schema, of the same type.
+    """Returns a topic's schema in which the user's schemas replace those of values and keys.
 
     Args:
         own: schema of the topic.
-        value: function that returns the user's schema of a type, for values; None: the topic's schema.
-        key: function that returns the user's schema of a type, for the keys of KEY_VALUE; None: the topic's.
+        value: function that makes the user's schema of values for a schema type; None: keep the topic's.
+        key: the same for the keys of KEY_VALUE.
     """
     if own.type is not SchemaType.KEY_VALUE:
         return own if value is None else value(own.type)
@@ -212,10 +213,12 @@ class TypedValues:
 
 
 class TypedValueReader:
-    """Reads the values of one range of a topic partition; all of its messages already exist.
+    """Reads the values of one range of a topic partition.
+
+    Its messages exist already, so the schema versions that the topic lacks now stay missing.
 
     Args:
-        versions_of: function that returns the topic's schemas, and need not cache that a version is missing.
+        versions_of: function that returns the topic's schemas; it need not cache missing versions.
         reader: schemas of the read.
         target: type of the column: the type of ``reader``, or a projection of it.
         refuse_changes: True if a newer version whose values the columns cannot hold is an error.
@@ -275,7 +278,7 @@ class TypedValueReader:
         )
 
     def _work(self, rates: Floats | None, payloads: pa.BinaryArray, keys: pa.BinaryArray) -> ValueWork:
-        """Returns the budgets of work: ``rates`` units for each byte of a value; None: no limits."""
+        """Returns the work that decoding a value may cost: ``rates`` units for each byte; None: no limit."""
         if rates is None:
             return ANY_WORK
         sizes = sum(pc.fill_null(pc.binary_length(each), 0).to_numpy() for each in (payloads, keys))
@@ -291,9 +294,8 @@ class TypedValueReader:
             if unknown:
                 self._writers.update(self._versions_of(self._topic, unknown))
                 if self._own is not None and self._pinned in unknown:
-                    self._writers.setdefault(
-                        self._pinned, self._own
-                    )  # the version was deleted after the start
+                    # Used if the version was deleted after the start of the read.
+                    self._writers.setdefault(self._pinned, self._own)
             for version in new:
                 writer = self._writers.get(version)
                 is_newer = version > self._pinned or (version == self._pinned and writer != self._own)
@@ -344,7 +346,7 @@ class _Groups:
         return [ValueCost() if isinstance(reader, str) else reader.cost for reader in self._readers]
 
     def part(self, first: int, end: int) -> _Groups:
-        """Returns some of the rows."""
+        """Returns the groups of the rows from ``first`` up to ``end``."""
         of_row = self._versions.of_row
         some = None if of_row is None else of_row[first:end]
         return _Groups(SchemaVersions(self._versions.distinct, some), self._readers, self._target)
@@ -376,7 +378,7 @@ class _Groups:
         return column, is_bad if is_bad.any() else None
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """Yields one decoder for each plan, and its rows' indexes. Rows without a decoder are one group."""
+        """Yields a decoder for each group of equal decoders, and its rows; undecodable rows are one group."""
         assert self._versions.of_row is not None
         groups: dict[Hashable, int] = {}
         readers: list[_Reader] = []
