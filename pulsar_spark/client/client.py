@@ -48,7 +48,7 @@ MAX_PARTITIONS = 100_000
 # Seconds until an unreachable broker is an error, at the start of a query.
 FIRST_CONTACT = 4.0
 
-# Maximum seconds of lookups that are made in parallel.
+# Seconds after which ``locate_all`` leaves the remaining topics to single lookups.
 _PARALLEL_TIMEOUT = 1.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
@@ -60,8 +60,8 @@ class ClientOptions:
 
     Attributes:
         operation_timeout: limit of a request with all its retries.
-        lookup_timeout: limit of a request for a topic's partitions with all retries, and of one lookup of its
-            broker with all redirects; None: the operation timeout.
+        lookup_timeout: limit of finding a topic's partitions, with all retries, and of one lookup of a
+            topic's broker, with all redirects. None: the operation timeout.
         listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
         connection_timeout: limit of one TCP connection, and of one handshake.
         keep_alive_interval: silence after which a PING is sent.
@@ -107,7 +107,7 @@ class Client(Closing):
         self.schemas = TopicSchemas(self._ask_service, self._ask_owner, self.operation)
         self._ids = itertools.count(1)
         self._max_message_size = 0
-        self._unreadable: set[str] = set()  # names of topics with a warning already
+        self._unreadable: set[str] = set()  # invalid names of topics about which a WARNING was logged
         self._kept: dict[tuple[TopicName, Purpose], Session] = {}
         self._first_partitions: dict[TopicName, TopicName] = {}
         self._coordinators: list[TopicName] = []
@@ -118,7 +118,7 @@ class Client(Closing):
         self._pool.close()
 
     def operation(self) -> Deadline:
-        """Returns a new deadline of the operation timeout."""
+        """Returns a deadline that is one operation timeout from now."""
         return Deadline(self.options.operation_timeout)
 
     @property
@@ -360,10 +360,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_client(options: ClientOptions) -> Client:
-    """Returns the client of this process for ``options``.
-
-    The client is kept, so that connections outlive a task.
-    """
+    """Returns the client with ``options`` that this process keeps, so that connections outlive a task."""
     with _shared_lock:
         client = _shared.get(options)
         if client is None:

@@ -33,11 +33,10 @@ if TYPE_CHECKING:
 # Seconds after which a producer makes a new data key, as in other Pulsar clients.
 _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 
-# Seconds after which missing keys are requested again, while messages are sent unencrypted, or with the last
-# data key.
+# Seconds after which a producer that may send without the keys (failure action SEND) requests them again.
 _TRY_AGAIN = 10.0
 
-# Maximum tried keys of an entry, because a try takes a millisecond, and any producer can write 100,000 keys.
+# Maximum keys of an entry to try, because a try takes 1 ms, and any producer can write 100,000 keys.
 _MAX_KEYS = 20
 _SHOWN_KEYS = 5  # maximum keys that an error names
 _LONGEST_NAME = 100  # characters of a key's name in errors, because any producer can choose it
@@ -130,7 +129,7 @@ class Encryptor:
 
     Args:
         reader: source of the public keys.
-        names: names of the keys; the owner of any of these keys can read.
+        names: names of the public keys; the owner of any of them can decrypt.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class Encryptor:
             payload: compressed payload of an entry.
 
         Returns:
-            Fields to append to its MessageMetadata, and the encrypted payload. If the failure action is SEND,
+            Fields to append to the MessageMetadata, and the encrypted payload. If the failure action is SEND,
             and no data key could be made yet: no fields, and the unchanged payload.
 
         Raises:
@@ -165,7 +164,7 @@ class Encryptor:
 
     @property
     def room(self) -> int:
-        """Returns the bytes by which an entry grows; raises as ``seal``."""
+        """Returns the bytes by which encryption enlarges an entry; raises as ``seal``."""
         sealer = self._current()
         return 0 if sealer is None else sealer.room
 
@@ -231,10 +230,10 @@ class Decryptor:
         return made
 
     def opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
-        """Returns the opener of a data key, or the error if the data key cannot be used.
+        """Returns an object that decrypts with a data key, or the error if the key cannot be used.
 
         Args:
-            key: data key of an entry: encrypted, with the name of its public key.
+            key: encrypted data key of an entry, with the name of the public key that encrypted it.
         """
         digest = _digest(key)
         with self._lock:

@@ -13,7 +13,7 @@ from pulsar_spark.errors import PulsarError
 
 T = TypeVar("T")
 
-# Default maximum of parallel calls: enough requests per connection that neither side waits for the other.
+# Default maximum of parallel calls: enough to keep both the client and a broker busy all the time.
 IN_PARALLEL = 32
 
 
@@ -59,7 +59,6 @@ def _work(
     results: list[T | PulsarError | None],
     failures: list[BaseException],
 ) -> None:
-
     while True:
         with lock:
             number, call = next(left, (-1, None))

@@ -36,8 +36,8 @@ class PendingCalls(Generic[K]):
     promptly. A late key is requested again, but :meth:`run` does not wait for its answer.
 
     Args:
-        limit: maximum number of running calls that are not late. Calls for late keys begin while fewer late
-            calls run than half of this number. At most twice this number of calls run.
+        limit: maximum number of running calls that are not late. A call for a late key begins only while
+            fewer than ``limit / 2`` late calls run. At most ``2 * limit`` calls run.
         prompt: seconds within which an answer is prompt.
 
     Attributes:
@@ -55,7 +55,7 @@ class PendingCalls(Generic[K]):
         self._busy: dict[K, float] = {}
         self._late: set[K] = set()
         self._awaited: set[K] = set()
-        self._enough = 0  # number of awaited keys that may be left when the waiting thread is woken
+        self._enough = 0  # the waiting thread is woken when at most so many awaited keys are left
         self._results: dict[K, object] = {}
         self._left: dict[K, Callable[[object], object]] = {}
         self._failure: BaseException | None = None
@@ -97,17 +97,16 @@ class PendingCalls(Generic[K]):
     ) -> dict[K, T | PulsarError]:
         """Makes requests, and returns the results of all ended requests, including earlier ones.
 
-        No call is made for a key that is busy, or whose earlier result is returned now. Otherwise a key whose
-        calls always take longer than ``patience`` would be busy for ever.
+        Makes no call for a key whose earlier request has not ended, or whose earlier result is returned now.
+        Otherwise a key whose calls take longer than ``patience`` would always have a running request.
 
         Args:
             calls: blocking calls, by key; all results of one object have one type.
             patience: seconds to wait for new requests, except those of late keys. None: no limit, and also
                 waits for earlier requests.
-            begun: futures of requests that are sent already. Their keys are not busy and have no earlier
-                result. If a future fails with a temporary error, the call of its key is made, if there is
-                one.
-            is_steady: whether ``patience`` begins again with each request that ends.
+            begun: futures of requests that were sent already, for keys that are not busy and have no earlier
+                result. If a future fails with a temporary error, the key's call, if any, is made instead.
+            is_steady: True: ``patience`` begins again whenever a request ends.
 
         Returns:
             The result of each key, or the PulsarError of its request. Any other exception is raised.
@@ -120,7 +119,7 @@ class PendingCalls(Generic[K]):
             awaited = self._busy.keys() - self._left if patience is None else set(new) - self._late
             for key in new:
                 if key in begun:
-                    begun[key].add_done_callback(partial(self._settle, key, calls.get(key)))
+                    begun[key].add_done_callback(partial(self._end_future, key, calls.get(key)))
                 else:
                     self._enqueue(key, calls[key])
             self._start_threads()
@@ -131,8 +130,8 @@ class PendingCalls(Generic[K]):
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
         """Drops the request of ``key``; returns False if there is none.
 
-        ``then`` gets the result: at once if the request has ended, else when it ends. A request may be
-        dropped several times before it ends: each ``then`` gets the result.
+        ``then`` receives the result, now or when the request ends, and :meth:`take` does not return it. If a
+        request is dropped several times before it ends, each ``then`` receives the result.
         """
         with self._changed:
             self._late.discard(key)
@@ -200,10 +199,10 @@ class PendingCalls(Generic[K]):
             with self._changed:
                 taken = self._next()
 
-    def _settle(
+    def _end_future(
         self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
     ) -> None:
-        """Processes the result of a future, on the thread that ends it."""
+        """Processes the result of a future, or makes ``call`` if it failed for now. Runs on its thread."""
         result = self._result_of(ended.result)
         if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:
@@ -266,7 +265,7 @@ class MappedFuture(Generic[T]):
 class Kind(Enum):
     """Kind of a request. Each kind has its own threads, so slow brokers delay no other kind."""
 
-    LAST_MESSAGE = auto()  # only these requests open a lost consumer of the query again
+    LAST_MESSAGE = auto()  # the only kind that subscribes again if the query's consumer was lost
     ACK = auto()
     BACKLOG = auto()
     CHUNKS = auto()
@@ -287,9 +286,9 @@ class Calls(Generic[K]):
         return self._kinds[kind]
 
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
-        """Drops all requests about a partition, and its pauses; returns the kinds of the requests.
+        """Drops all requests about a partition, and its pauses; returns the kinds that had a request.
 
-        Late results are closed, except for kinds in ``then``, whose functions receive them.
+        The functions in ``then`` receive the results of their kinds; other results are closed.
         """
         for pending in self._kinds.values():
             pending.pauses.succeeded(partition)
@@ -303,6 +302,5 @@ class _Closeable(Protocol):
 
 
 def _close(result: object) -> None:
-
     if isinstance(result, _Closeable):
         result.close()

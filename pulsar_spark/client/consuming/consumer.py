@@ -71,7 +71,7 @@ class Consumer(Closing):
         self._is_durable = options.durable
         self._permits = permits
         self._acked: MessageId | None = None  # position of the last acknowledgement
-        self._is_acked = True  # whether the broker has confirmed that acknowledgement
+        self._is_acked = True  # whether the broker has confirmed ``_acked``
         self._corrupt: CorruptError | None = None
         self._link = ConsumerLink(client, topic, options, permits, on_arrival)
 
@@ -149,12 +149,12 @@ class Consumer(Closing):
 
     @property
     def has_permits(self) -> bool:
-        """Whether the broker may send one more entry after the returned entries; makes no request."""
+        """Whether the broker has a permit left for one more entry; makes no request."""
         return self._permits is None or self._permits.is_open
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last received entry that was not returned yet; makes no request."""
+        """Returns the last received entry if the caller does not have it yet; makes no request."""
         return self._link.inbox.newest
 
     @property
@@ -186,8 +186,8 @@ class Consumer(Closing):
     def begin_last_message_id(self) -> MappedFuture[LastMessageId] | None:
         """Asks for the last message id without waiting, so that one thread can ask many consumers.
 
-        The answer may take two operation timeouts, as in :meth:`last_message_id`, which also retries. None:
-        the consumer would have to subscribe again.
+        Never retries. The answer may take two operation timeouts, as in :meth:`last_message_id`. None: the
+        request cannot be sent on the present connection.
         """
         patience = 2 * self._client.options.operation_timeout
         answer = self._link.begin(commands.get_last_message_id, patience)
@@ -201,15 +201,15 @@ class Consumer(Closing):
         return self._backlog_in(self._link.request(commands.consumer_stats, ends_with_consumer=True))
 
     def begin_backlog(self) -> MappedFuture[int] | None:
-        """Asks for the :meth:`backlog` without waiting. None: the consumer would have to subscribe again."""
+        """Asks for the :meth:`backlog` without waiting; None as in :meth:`begin_last_message_id`."""
         answer = self._link.begin(commands.consumer_stats)
         return None if answer is None else MappedFuture(answer, self._backlog_in)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
         """Acknowledges all entries up to ``message_id``; returns after the broker's receipt (ACK_RESPONSE).
 
-        The position never moves back. A confirmed acknowledgement is sent again, because a broker may lose
-        its position in a crash. An acknowledgement without a receipt is sent again by ``close``.
+        The position never moves back: for an earlier ``message_id`` the last position is sent again, because
+        the broker may have lost it in a crash. Without a receipt, ``close`` sends the acknowledgement again.
         """
         if self._acked is None or message_id > self._acked:
             self._acked = message_id
@@ -221,7 +221,7 @@ class Consumer(Closing):
 
         Returns:
             A future that ends with ``message_id`` when the broker has confirmed it, or with a DeadlineError
-            after 5 s. None: the consumer would have to subscribe again.
+            after 5 s. None: the request cannot be sent on the present connection.
         """
 
         def confirmed(command: pb.BaseCommand) -> MessageId:
@@ -329,7 +329,7 @@ class Consumer(Closing):
             held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
-                self._link.renew()  # a negative number of messages raises the broker's permits
+                self._link.renew()  # a negative number of messages has added permits at the broker
         entries = _new_after(entries, self._link.last)
         if len(entries):
             self._link.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))

@@ -81,7 +81,7 @@ class SubscriptionOptions:
         """Returns the SUBSCRIBE command.
 
         Args:
-            openings: number of earlier openings of this consumer, without refused ones.
+            openings: number of earlier successful SUBSCRIBEs of this consumer.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.
             consumer_name: name that the broker shows; None: the broker chooses.
@@ -94,8 +94,7 @@ class SubscriptionOptions:
             str(topic),
             self._name(openings),
             durable=self.durable,
-            # If a durable subscription was removed, the new one begins at the topic's end, which shows the
-            # removal.
+            # If a durable subscription was removed, a new one at the topic's end lets the caller notice.
             initial=self.initial if is_new else InitialPosition.LATEST,
             start=None if self.durable else start,
             create=self.create and is_new,
@@ -119,8 +118,8 @@ class LastMessageId(NamedTuple):
 
     Attributes:
         last: last visible message; entry -1 if the topic has none.
-        mark_delete: position up to which all messages are acknowledged; right after SUBSCRIBE, the start of
-            reading, exclusive.
+        mark_delete: position up to which all messages are acknowledged; right after SUBSCRIBE, the position
+            before the first message to read.
     """
 
     last: MessageId
@@ -143,7 +142,7 @@ class LastMessageId(NamedTuple):
 
 
 CLOSE_TIMEOUT = 5.0
-_MIN_HELD = 8 << 20  # bytes that may wait for any consumer
+_MIN_HELD = 8 << 20  # lowest limit of the bytes that an inbox holds
 
 _log = logging.getLogger(__name__)
 
@@ -151,13 +150,13 @@ _log = logging.getLogger(__name__)
 class ConsumerLink:
     """Finds the broker, subscribes, and sends the consumer's requests; not thread-safe.
 
-    Each subscription has its own id and inbox, so late frames of an older one do not reach the consumer. When
-    it subscribes again, messages that were not taken are dropped, because the broker repeats them.
+    Each SUBSCRIBE has its own id and inbox, so late frames for an earlier one do not reach the consumer.
+    Messages that the consumer has not taken are then dropped, because the broker sends them again.
 
     The arguments are those of ``Consumer``.
 
     Attributes:
-        inbox: inbox of the last subscription.
+        inbox: inbox of the last SUBSCRIBE.
         last: last entry that the consumer returned. A non-durable subscription that is opened again begins
             after this entry; None: at the start in the options.
     """
@@ -201,10 +200,10 @@ class ConsumerLink:
     # ---- messages
 
     def take_group(self, timeout: float) -> list[Messages]:
-        """Returns messages to decode together, after waiting for the first one; empty if none is received.
+        """Waits for a message; returns messages to decode together, or none after ``timeout``.
 
         Raises:
-            PulsarError: the consumer was lost, and all messages before that were taken.
+            PulsarError: the consumer was lost, and all received messages are taken.
         """
         group = self.inbox.take_group(timeout)
         if group:
@@ -216,7 +215,7 @@ class ConsumerLink:
         session = self._live_session
         if self._permits is None or session is None:
             return
-        # Several FLOWs may be due, because one has a limited number of permits, and an entry may claim more.
+        # Several FLOWs, because an entry may have claimed more messages than one FLOW can grant.
         while granted := self._permits.grant(remaining_entries):
             session.send(commands.flow(self._id, granted))
 
@@ -238,9 +237,9 @@ class ConsumerLink:
             deadline: deadline of all attempts; None: one operation timeout.
             attempt_timeout: seconds without an answer after which the consumer counts as lost, because a
                 broker does not answer an ACK for a consumer that it has closed.
-            patience: deadline once a broker is reached; None: the operation timeout.
-            ends_with_consumer: whether a broker that closes the consumer may leave the request without an
-                answer. (On SEEK a broker closes the consumer, and answers nevertheless.)
+            patience: deadline that replaces ``deadline`` once a broker is reached; None: it stays.
+            ends_with_consumer: True: the request fails when the broker closes the consumer, because the
+                broker may not answer it any more. False for SEEK, which it answers after closing.
         """
         until = Deadline((deadline or self._client.operation()).left)
 
@@ -270,7 +269,7 @@ class ConsumerLink:
     def begin(
         self, build: Callable[[int, int], bytes], timeout: float | None = None
     ) -> Future[pb.BaseCommand] | None:
-        """Sends a request without waiting; None if the consumer would have to subscribe again.
+        """Sends a request without waiting; None if it cannot be sent on the present connection.
 
         Args:
             timeout: seconds until the future ends with a DeadlineError; None for one operation timeout.
@@ -317,7 +316,7 @@ class ConsumerLink:
         self._is_moved = True
 
     def renew(self) -> None:
-        """Subscribes again before the next request, after the taken messages, because permits overflowed.
+        """Subscribes again before the next request, because an entry has raised the broker's permits.
 
         Brokers add up permits in 32 bits, and may send far too many or no more messages after an overflow.
         """
@@ -381,7 +380,7 @@ class ConsumerLink:
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):
-                # The broker counts the reader's last subscription until it is removed.
+                # Retriable: the limit counts the reader's previous subscription until the broker removes it.
                 advice = f"It was retried until the timeout. {error.advice}"
                 raise NotReadyError(error.what, topic=str(self._topic), advice=advice) from error
             raise error.located(str(self._topic)) from error
@@ -405,7 +404,7 @@ class ConsumerLink:
         )
 
     def _release(self, deadline: Deadline) -> None:
-        """Closes the consumer at the broker, which may still hold it on a live connection."""
+        """Closes the consumer at the broker, if the connection is alive, and waits for the answer."""
         answer = self.begin_close()
         if answer is not None:
             try:

@@ -1,8 +1,8 @@
 """Inbox: holds a consumer's messages between the session's thread and the consumer's thread.
 
-Permits do not bound the received bytes, because they assume messages of the previous sizes, and a broker
-accepts an entry that claims -1000 messages. So a full inbox ends the consumer, which subscribes again after
-the taken messages.
+Permits do not bound the received bytes: messages may be larger than before, and a broker accepts an entry
+that claims -1000 messages. So a full inbox ends the consumer, which then subscribes again, after the last
+message that was taken from the inbox.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsar_spark.wire.frames import Frame
 
 
 class TopicEnd(Enum):
-    """Reasons why a topic gets no more messages, each as the end of a sentence."""
+    """Reasons why a topic gets no more messages; the values end a sentence."""
 
     TERMINATED = "it was terminated, and everything in it is acknowledged"
     MIGRATED = "it was migrated to another cluster"
@@ -33,7 +33,7 @@ _ENDS: dict[int, TopicEnd] = {
 
 
 class Inbox:
-    """Received messages of a consumer. Each subscription has its own inbox, so that old frames are ignored.
+    """Received messages of one SUBSCRIBE. A new SUBSCRIBE has a new inbox, so late frames are ignored.
 
     Args:
         on_arrival: function that is called on the session's thread when frames are received, or the consumer
@@ -61,13 +61,13 @@ class Inbox:
         self.topic_end: TopicEnd | None = None
         self._is_full = False
         self._messages: list[Messages] = []
-        self._groups: deque[list[Messages]] = deque()  # messages received before those in ``_messages``
+        self._groups: deque[list[Messages]] = deque()  # older messages, which are taken first
         self._bytes = self._group_bytes = 0  # bytes of ``_messages``, and of ``_groups``
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
-        """Adds received frames; drops frames once the inbox was full."""
+        """Adds received frames; drops all frames after the inbox was full."""
         if self._is_full:
             return
         with self._changed:
@@ -91,9 +91,9 @@ class Inbox:
         self._report()
 
     def take_group(self, timeout: float) -> list[Messages]:
-        """Returns messages to decode together, after waiting for the first one; empty if none is received.
+        """Waits for a message; returns messages to decode together, or none after ``timeout``.
 
-        Raises the consumer's error once all messages received before the loss are taken.
+        If the consumer has ended, raises its error after all received messages are taken.
         """
         with self._changed:
             if not self._groups:
@@ -121,7 +121,7 @@ class Inbox:
 
     @property
     def holds_groups(self) -> bool:
-        """Whether messages are left that were received before the last ``take_group``."""
+        """Whether messages are left that were received before ``take_group`` last waited."""
         return bool(self._groups)
 
     @property
