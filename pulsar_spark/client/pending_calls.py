@@ -55,7 +55,7 @@ class PendingCalls(Generic[K]):
         self._busy: dict[K, float] = {}
         self._late: set[K] = set()
         self._awaited: set[K] = set()
-        self._enough = 0  # the waiting thread is woken when at most so many awaited keys are left
+        self._enough = 0  # the waiting thread is woken when at most this many awaited keys are left
         self._results: dict[K, object] = {}
         self._left: dict[K, Callable[[object], object]] = {}
         self._failure: BaseException | None = None

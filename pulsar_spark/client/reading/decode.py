@@ -143,7 +143,7 @@ def _cuts(
         )
         is_full = full < len(counts)
         last = full + 1 if is_full else full
-        # An entry that alone reaches the byte limit begins a part of its own.
+        # An entry that alone reaches the byte limit begins a new part.
         if is_full and full > first and sizes[full] >= max_bytes:
             last = full
         yield first, last, is_full
