@@ -49,6 +49,11 @@ def test_a_deleted_segment_is_a_gap_as_long_as_it_got_messages(deleted, newest):
     assert [has_gap(left, since) for since in range(-1, 9)] == [since <= newest for since in range(-1, 9)]
 
 
+def test_a_segment_that_was_split_at_once_may_be_deleted():
+    assert has_gap([segment(1, LEFT, 1), segment(2, RIGHT, 1)], 0)
+    assert not has_gap([segment(0, ALL, 0, 1), segment(1, LEFT, 1), segment(2, RIGHT, 1)], 0)
+
+
 def test_a_segment_that_began_after_the_epoch_may_be_deleted():
     assert has_gap([HISTORY[0], HISTORY[2], *HISTORY[3:]], 0)
 
@@ -66,6 +71,12 @@ def test_earlier_micro_batches_have_seen_epochs():
     seen = SeenEpochs()
     history = [(3, 4), (3, 5), (4, 7), (4, 9), (9, 9)]
     assert [seen.see(batch, epoch) for batch, epoch in history] == [-1, -1, 4, 4, 7]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_first_micro_batch_of_a_process_counts_for_the_next_one(first):
+    seen = SeenEpochs()
+    assert [seen.see(first, 7), seen.see(first + 1, 7), seen.see(first + 2, 9)] == [-1, 7, 7]
 
 
 @pytest.mark.parametrize(("batch", "epoch"), [(3, 9), (6, 1)])
