@@ -53,7 +53,7 @@ def bytes_and_offsets(values: pa.Array) -> tuple[Bytes, Ints]:
 
 
 def count_bytes(values: pa.Array, counted: Flags) -> Ints:
-    """Counts in each row the bytes whose flag in ``counted``, bool[256], is set; int64[n]."""
+    """Returns the number of bytes in each row whose flag in ``counted``, bool[256], is set; int64[n]."""
     data, offsets = bytes_and_offsets(values)
     has = np.flatnonzero(np.diff(offsets))
     found = np.zeros(len(values), np.int64)

@@ -29,8 +29,8 @@ class EncodedField(NamedTuple):
     """The bytes of one field, or of a part of a field, in each of n rows.
 
     Attributes:
-        data: binary[n], where a null stands for no bytes; or a scalar, for a shared field: the same bytes in
-            all rows.
+        data: binary[n], where a null stands for no bytes; or a scalar for a shared field, which has the same
+            bytes in all rows.
         size: bytes in each row, int64[n], or one number for all rows.
     """
 
@@ -141,7 +141,7 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
 
 
 def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) -> EncodedMessages | None:
-    """Joins fields of equal size in all rows, in a third of the time; None if a field has several sizes.
+    """Joins fields that have one size in all rows, in a third of the usual time; None for other fields.
 
     Rows are made in blocks, which stay in the processor's cache.
     """

@@ -85,7 +85,7 @@ _SHORT = 16
 
 
 class Grid(NamedTuple):
-    """Positions in a buffer, in rows: all rows have equal steps, and so do the positions of a row.
+    """Positions in a buffer, arranged in rows: at a constant distance in a row, and from row to row.
 
     Attributes:
         first: first position.
@@ -98,7 +98,7 @@ class Grid(NamedTuple):
     steps: tuple[int, int]
 
     def items(self, body: Bytes | pa.Buffer, kind: np.dtype[Any], place: int = 0) -> Items:
-        """Views the items ``place`` bytes after each position, [rows, positions]."""
+        """Returns a view of the items that lie ``place`` bytes after each position: [rows, positions]."""
         items: Items = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
         return items
 
@@ -116,7 +116,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # If the steps between rows are equal, they are the ``others``, so all steps within rows equal ``step``.
+    # The steps between rows must be equal. As there are ``others`` of them, all steps in rows are ``step``.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None
@@ -130,7 +130,7 @@ def grid_of_rows(count: int, width: int) -> Grid:
 
 
 def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[Any]) -> Items:
-    """Copies the items at n positions, none of which is negative, [n].
+    """Copies the items at n positions; no position may be negative.
 
     Raises:
         IndexError, ValueError: an item ends after the body.

@@ -202,7 +202,7 @@ class PendingCalls(Generic[K]):
     def _end_future(
         self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
     ) -> None:
-        """Processes the result of a future, or makes ``call`` if it failed for now. Runs on its thread."""
+        """Processes a future's result; makes ``call`` instead if it failed for now. Runs on its thread."""
         result = self._result_of(ended.result)
         if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:

@@ -154,7 +154,7 @@ class Consumer(Closing):
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last received entry if the caller does not have it yet; makes no request."""
+        """Returns the last of the received entries that were not returned yet, or None; makes no request."""
         return self._link.inbox.newest
 
     @property

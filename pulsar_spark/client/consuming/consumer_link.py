@@ -94,7 +94,7 @@ class SubscriptionOptions:
             str(topic),
             self._name(openings),
             durable=self.durable,
-            # If a durable subscription was removed, a new one at the topic's end lets the caller notice.
+            # LATEST, so that the caller notices by the position if a durable subscription was removed.
             initial=self.initial if is_new else InitialPosition.LATEST,
             start=None if self.durable else start,
             create=self.create and is_new,

@@ -144,8 +144,7 @@ class Inbox:
                 f"more than {self._max_bytes} bytes of messages wait for the reader"
             )
             return
-        # Several messages may share one block of bytes, which stays in memory until the last of them is
-        # taken.
+        # Counts a block of bytes once for all its messages: it stays in memory until the last is taken.
         if not self._messages or messages.data is not self._messages[-1].data:
             self._bytes += len(messages.data)
         self._messages.append(messages)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _ADVICE = "Check the admin URL (admin.url, --admin-url): its port is the web port. Check the broker's health"
 
-_CONTENT_TYPE = "Content-type"  # as urllib spells it
+_CONTENT_TYPE = "Content-type"  # the spelling in the headers of urllib's requests
 
 _KINDS: dict[int, type[BrokerError]] = {
     HTTPStatus.UNAUTHORIZED: AuthError,

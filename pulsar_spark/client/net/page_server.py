@@ -122,7 +122,7 @@ class _Server(TCPServer):
         with self._lock:
             if len(self._deadlines) >= _MAX_CLIENTS:
                 self._end_client(next(iter(self._deadlines)))
-            # Ended clients may still have threads that are making an answer.
+            # Limits threads, too, because threads of ended clients may still be making an answer.
             if len(self._threads) >= 2 * _MAX_CLIENTS:
                 raise ConnectionAbortedError("too many clients")
             thread = threading.Thread(target=self._serve, args=(request, client_address), daemon=True)

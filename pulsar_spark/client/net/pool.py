@@ -63,7 +63,7 @@ class SessionPool:
             slot = self._slots.get((address, purpose))
             if slot is None:
                 slot = self._slots[address, purpose] = _Slot()
-        # Waits for the deadline only: another thread may hold the lock while its broker does not answer.
+        # Waits until the deadline only: another thread may hold the lock while the broker does not answer.
         if not slot.lock.acquire(timeout=deadline.left):
             raise ConnectError(f"the broker at {address} did not answer within {deadline.seconds:.1f} s")
         try:

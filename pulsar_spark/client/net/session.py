@@ -213,7 +213,7 @@ class Session:
         self._thread.join()
 
     def _log_in(self) -> None:
-        """Answers challenges, on its own thread; without an answer the connection is closed."""
+        """Answers a challenge, on a separate thread; without a login, closes the connection."""
         login = None
         why = "there is no login"
         try:
@@ -225,7 +225,7 @@ class Session:
                 if login is not None:
                     self._connection.log_in(login)
                 else:
-                    # The next opening of the connection raises this reason, with its flag for retries.
+                    # Retriable: the next opening of the connection raises the original error, with its flags.
                     self._ending = self._ending or ConnectError(
                         f"the login at {self.address} was not renewed: {why}"
                     )

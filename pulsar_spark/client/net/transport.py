@@ -325,7 +325,7 @@ def _speaks_tls(address: Address, deadline: Deadline) -> bool:
         with _connect_for_tls(address, address.host, context, deadline) as wrapped:
             _shake_hands(wrapped, str(address), deadline)
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # the peer expects other TLS settings
+        return "ALERT" in (error.reason or "")  # the peer has TLS, with other settings
     except (PulsarError, OSError):
         return False
     return True

@@ -120,7 +120,7 @@ def search_back(
         take: function that processes read entries, in order within a call; it returns whether the timeout
             restarts.
         first_step: number of entries that the first step back reads.
-        growth: factor between the numbers of entries of two steps back.
+        growth: factor between the sizes of two steps back.
         max_steps: maximum number of steps; None: back to the topic's beginning.
         known: parts that were read before, and are not read again; parts that are read now are added.
         is_sealed: whether ``topic`` is a sealed segment; nothing is added to it, so the search does not wait.

@@ -272,7 +272,7 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
                         return True
                 return False
             except DeadlineError:
-                # A broker may drop several entries, and deliver them to a new reader.
+                # Opens a new reader, because the broker may have dropped entries of this one.
                 if probe.position == after:
                     raise
                 after = probe.position

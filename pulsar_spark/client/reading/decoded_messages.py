@@ -104,7 +104,7 @@ class DecodedMessages:
 
     @property
     def value(self) -> pa.BinaryArray:
-        """``binary``; null is a tombstone."""
+        """``binary``; null for a tombstone."""
         return self._column(lambda run: run.columns.value)
 
     @property
@@ -114,7 +114,7 @@ class DecodedMessages:
 
     @property
     def key(self) -> pa.BinaryArray:
-        """``binary``; null is no key."""
+        """``binary``; null if the message has no key."""
         return self._column(lambda run: run.columns.key)
 
     @property

@@ -200,7 +200,7 @@ class _RangeReader:
                 return self._read_again(found)
 
     def _read_again(self, found: MessageId | None) -> bool:
-        """Seeks to the start of the gap; after several attempts instead reports a loss and returns True."""
+        """Seeks to the start of the gap, or reports it as lost after several attempts; True: lost."""
         progress = self._progress
         lost = progress.repeat(found)
         if lost is not None:

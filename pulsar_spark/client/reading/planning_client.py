@@ -216,7 +216,7 @@ class PlanningClient:
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:
-        """Waits for the broker's report that no message will follow a position; returns whether it did."""
+        """Waits for the broker's report that no message will follow a position; False: there was none."""
         came = threading.Event()
         with Tail(self._client, topic, after, came.set) as tail:
             came.wait(_END_TIMEOUT)

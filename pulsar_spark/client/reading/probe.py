@@ -247,7 +247,7 @@ def count_entries(
     """Returns the last entry before ``position``, and the number of entries after that entry, up to ``end``.
 
     At the beginning of a ledger or topic the entry may be ``(ledger, -1)``. Brokers count up to the topic's
-    end, which may grow. So the entries from ``end`` on are counted twice; equal counts are exact.
+    end, which may grow. So the entries from ``end`` on are counted twice: if equal, the result is exact.
     ``end`` must exist, because a reader that begins after a topic's last entry may begin after a newer entry.
 
     Raises:

@@ -44,12 +44,12 @@ from pulsar_spark.wire.wire_values import from_wire_version
 # Maximum rows decoded at a time.
 _ROWS = 10_000
 
-# Factor between the entries of two steps back (``search_back``); small, so that few unneeded ones are read.
+# Factor between the sizes of two steps back (``search_back``); small, so that few unneeded entries are read.
 _GROWTH = 1.25
 
-# Entries that the first step back reads; 1 if the last sequence id of the producer's name at the broker is of
-# this micro-batch or a later one. If the broker has no such id, or the query's own of an earlier micro-batch,
-# the first step is the only one; it finds rows that other tasks have stored.
+# Entries that the first step back reads; only 1 if the producer's last sequence id at the broker is of this
+# micro-batch or later. If the broker has no last id, or the query's own of an earlier micro-batch, the first
+# step is the only one; it finds rows that other tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -216,7 +216,7 @@ def stored_digests(
 
 @contextmanager
 def _known_batch(client: Client, topic: TopicName, secret: bytes, origin: Origin) -> Iterator[KnownBatch]:
-    """Lends the entries of a micro-batch that this process knows; a second caller meanwhile gets none."""
+    """Lends this process's known entries of a micro-batch; a second caller at the same time gets none."""
     key = secret, origin.when, origin.run
     last, parts = _known.get(client, (None, {}))
     if last != key:
@@ -253,7 +253,7 @@ class _RunReader:
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
         found.has_older = search.of_batches_before > 0
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
-        # An entry with ``is_again`` is of a run that found stored rows, perhaps copies: look for them, too.
+        # A run sets ``is_again`` if it found stored rows. They may be copies, so search for copies, too.
         if self._copied_from or (search.is_again and not self._run.is_sealed):
             parts += self._copies(found)
         if not parts:
@@ -357,7 +357,7 @@ class _StoredMessages:
     """Reads messages that a query has stored.
 
     Attributes:
-        left: messages that were read and not decoded.
+        left: number of messages that were read and not decoded.
     """
 
     client: Client

@@ -134,7 +134,7 @@ class TypedValues:
     """n values as a column, and the errors of bad values.
 
     Args:
-        pinned: newest version from which the columns may have been made; -1: none.
+        pinned: newest schema version that the columns may be of, for the advice in errors; -1: none.
 
     Attributes:
         column: n rows of the target's type; null if the row is bad, a tombstone or a deletion.
@@ -319,7 +319,7 @@ class TypedValueReader:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
         except (SchemaError, UnsupportedError):
-            return  # no columns can hold the version's values
+            return  # no other columns could hold the version's values, so it is not refused
         reader = self._of_writer(writer)
         if not changes and isinstance(reader, str):
             changes = [reader]
