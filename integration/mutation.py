@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import inspect
 import os
 import shutil
 import subprocess
@@ -91,6 +92,22 @@ def main(arguments: Sequence[str]) -> int:
         return _run(copy, tool, given.children)
 
 
+def signal_child(pid: int, number: int) -> None:
+    """Send a signal to a child of this process, and to no other process.
+
+    mutmut signals each child when its time is over, also if it has ended. Its number may then be of another
+    process, such as a broker of other tests.
+
+    Raises:
+        ProcessLookupError: there is no such child any more.
+    """
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        raise ProcessLookupError from None
+    os.kill(pid, number)
+
+
 def copy_of_checkout(root: Path, copy: Path) -> None:
     """Copy what git tracks in ``root``, as it is there now."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True)
@@ -107,7 +124,17 @@ def _run(copy: Path, tool: Path, children: int) -> int:
         "PYTHONPATH": str(copy / "mutants"),
         "PULSAR_SPARK_HYPOTHESIS_PROFILE": "unshrunk",
     }
-    start = f"import sys; sys.path.append({str(tool)!r}); from mutmut.__main__ import cli; cli()"
+    start = "\n".join(
+        [
+            "import os, sys, types",
+            inspect.getsource(signal_child),
+            f"sys.path.append({str(tool)!r})",
+            "from mutmut.__main__ import cli",
+            "from mutmut.workers import timeout",
+            "timeout.os = types.SimpleNamespace(getpid=os.getpid, kill=signal_child)",
+            "cli()",
+        ]
+    )
 
     def mutmut(*arguments: str) -> subprocess.CompletedProcess[str]:
         is_shown = arguments[0] == "run"
