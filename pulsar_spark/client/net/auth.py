@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import base64
 import difflib
+import math
 import pkgutil
+import re
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 from pulsar_spark.client.net.file_or_env import text_at
-from pulsar_spark.client.net.http import parse_json
-from pulsar_spark.client.net.oauth2 import ClientCredentials
+from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, is_on_this_host, parse_json
 from pulsar_spark.client.net.tls import TlsOptions
-from pulsar_spark.errors import AuthError, OptionError
+from pulsar_spark.errors import AuthError, ConnectError, OptionError
 from pulsar_spark.wire.commands import Login
+
+_DISCOVERY = "/.well-known/openid-configuration"
+# Fraction of its lifetime in which an access token is used; the rest covers delays and clock differences.
+_USED = 0.9
+_MAX_ANSWER = 1 << 20  # bytes of an issuer's answer
+_ERROR_CODE = re.compile(r"[a-z_]{1,50}")
+_ADVICE = "Check issuerUrl, audience, scope and the key file in authParams"
 
 _JAVA = "org.apache.pulsar.client.impl.auth."
 
@@ -127,6 +137,8 @@ class ClientCertificate:
 class OAuth2:
     """OAuth 2.0 client credentials; the access token is sent to the broker as a token.
 
+    A token is kept until shortly before it expires.
+
     Args:
         params: JSON with ``issuerUrl``, ``privateKey`` (``file:///PATH`` or ``data:...;base64,...``, a JSON
             with ``client_id`` and ``client_secret``), and optionally ``audience`` and ``scope``.
@@ -151,19 +163,91 @@ class OAuth2:
                 'JSON: {"issuerUrl": "https://...", "privateKey": "file:///PATH", "audience": "...", '
                 '"scope": "..."}; the last two may be left out',
             )
-        key = given["privateKey"]
         self.issuer_url: str = given["issuerUrl"]
-        self._source = ClientCredentials(
-            issuer=given["issuerUrl"],
-            key=lambda: _key_of(key),
-            audience=given.get("audience"),
-            scope=given.get("scope"),
-            timeout=timeout,
-        )
+        self._issuer = self.issuer_url.rstrip("/")
+        self._key: str = given["privateKey"]
+        self._wanted: dict[str, str] = {name: given[name] for name in ("audience", "scope") if name in given}
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._token = ""
+        self._used_until = 0.0
 
     def data(self) -> bytes:
-        """Returns an access token that is valid now; requests one from the issuer if necessary."""
-        return self._source.token().encode()
+        """Returns an access token that is valid now; requests one from the issuer if necessary.
+
+        Raises:
+            ConnectError: the issuer does not answer, or is not available now.
+            AuthError: the issuer refuses, or its answer is invalid; or the key file is wrong.
+        """
+        with self._lock:
+            if time.monotonic() >= self._used_until:
+                asked_at = time.monotonic()
+                self._token, lifetime = self._ask()
+                self._used_until = asked_at + _USED * lifetime
+            return self._token.encode()
+
+    def _ask(self) -> tuple[str, float]:
+        fields = {"grant_type": "client_credentials", **self._client(), **self._wanted}
+        described = self._request(self._issuer + _DISCOVERY)
+        issuer, endpoint = described.get("issuer"), described.get("token_endpoint")
+        if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
+            # Refused, because a server of several issuers could direct the secret to another issuer.
+            raise AuthError(
+                "the OAuth2 issuer's metadata names another issuer",
+                advice="Set issuerUrl to the issuer in the metadata, if that is yours",
+            )
+        # TLS must be kept, because the next request has the secret.
+        schemes = ("https://",) if self._issuer.startswith("https://") else ("https://", "http://")
+        if (
+            not isinstance(endpoint, str)
+            or not endpoint.startswith(schemes)
+            or (is_in_clear(endpoint) and not is_in_clear(self._issuer))
+        ):
+            raise AuthError("the OAuth2 issuer's metadata names no usable token endpoint", advice=_ADVICE)
+        answer = self._request(endpoint, urlencode(fields).encode())
+        token = answer.get("access_token")
+        # Other characters cannot be sent; RFC 6750 allows even fewer.
+        if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
+            raise AuthError("the OAuth2 issuer's response contains no access token", advice=_ADVICE)
+        return token, _lifetime(answer.get("expires_in"))
+
+    def _client(self) -> Mapping[str, str]:
+        try:
+            found = parse_json(_key_of(self._key).encode())
+            client = {name: str(found[name]) for name in ("client_id", "client_secret")}
+            urlencode(client)  # raises an error for values that are not text
+            return client
+        except (ValueError, KeyError, TypeError):
+            raise AuthError(
+                "the OAuth2 key file is not JSON with client_id and client_secret", advice=_ADVICE
+            ) from None
+
+    def _request(self, url: str, form: bytes | None = None) -> dict[str, Any]:
+        request = urllib.request.Request(url, form, {"Accept": "application/json"})
+        try:
+            status, body = fetch(
+                request,
+                redirect=_redirected,
+                timeout=self._timeout,
+                # A proxy would receive a secret that must not leave this host, and would connect to its own
+                # loopback.
+                environment_proxy=not is_on_this_host(url),
+                max_size=_MAX_ANSWER,
+            )
+        except HttpError as error:
+            cause = error.cause
+            # Only these parts of a cause are shown, because its text may repeat the request with the secret.
+            reason = str(error) if cause is None else getattr(cause, "strerror", None) or type(cause).__name__
+            raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
+        if status >= 300:
+            raise _refusal(status, body, form or b"")
+        try:
+            found = parse_json(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise AuthError("the OAuth2 issuer's response is not a JSON object", advice=_ADVICE)
+        return found
 
 
 class _Known(NamedTuple):
@@ -325,6 +409,36 @@ def _expired(token: bytes) -> float | None:
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
     return ago if ago >= 0 else None
+
+
+def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request | None:
+    """Follows redirects, but never with the secret, and never from https to http."""
+    leaves_tls = request.type == "https" and not url.startswith("https:")
+    if request.data is not None or leaves_tls:
+        return None  # the redirect is not followed, and counts as the issuer's answer
+    return urllib.request.Request(url, headers=dict(request.headers))
+
+
+def _lifetime(given: object) -> float:
+    """Returns seconds, 0 if the lifetime is not a number. Some issuers send numbers as text."""
+    try:
+        lifetime = float(given) if isinstance(given, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
+    return lifetime if math.isfinite(lifetime) else 0.0
+
+
+def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
+    """Returns an error with the answer's standard error code only; other text may repeat secrets."""
+    try:
+        code = str(parse_json(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        code = ""
+    said = f" ({code})" if _ERROR_CODE.fullmatch(code) and code.encode() not in form else ""
+    what = f"the OAuth2 issuer answered with status {status}{said}"
+    if status >= 500 or status == 429:
+        return ConnectError(what, advice=_ADVICE)
+    return AuthError(what, advice=_ADVICE)
 
 
 def _key_of(key: str) -> str:

@@ -1,17 +1,28 @@
-"""Settings of producers: ProducerOptions has only values, UserCode has the user's objects."""
+"""Settings of producers: ProducerOptions has only values, UserCode has the user's objects.
+
+Both together determine a writer's router (``new_router``).
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
-from pulsar_spark.protocol.writing.routing import HashingScheme, MessageRouter, RoutingMode
+from pulsar_spark.protocol.writing.routing import (
+    HashingScheme,
+    MessageRouter,
+    Router,
+    RoutingMode,
+    TaskPlace,
+)
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.key_value import parts_of
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -24,6 +35,12 @@ COMPRESSION_TYPES = {
     "ZSTD": pb.ZSTD,
     "SNAPPY": pb.SNAPPY,
 }
+
+# Number of rows without a key that are sent to one partition before the next one. Used if batches have no
+# limit of messages, or if a replay must choose the same partitions.
+_BLOCK = 1000
+
+R = TypeVar("R", bound=Router)
 
 # Reasons why an option cannot be used with a scalable topic.
 _WHY = {
@@ -150,3 +167,30 @@ class UserCode:
 
 
 NO_USER_CODE = UserCode()
+
+
+def new_router(
+    kind: type[R],
+    options: ProducerOptions,
+    code: UserCode,
+    partitions: int,
+    place: TaskPlace | None,
+    *,
+    has_equal_blocks: bool = False,
+) -> R:
+    """Makes the router of one writer. It sends blocks of rows without a key to one partition after another.
+
+    ``has_equal_blocks``: whether all blocks have _BLOCK rows, for any size of batches. Brokers admit one of
+    two running copies of a task only in partitions that both write, so both must choose the same partitions.
+    """
+    by_time = options.batching and place is None
+    mode = options.routing_mode
+    block = (options.batching_max_messages or _BLOCK) if options.batching else 1
+    return kind(
+        mode,
+        options.hashing_scheme,
+        code.router,
+        start=random.randrange(partitions) if place is None else place.first_partition(partitions, mode),
+        block=_BLOCK if has_equal_blocks else block,
+        switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
+    )

@@ -22,8 +22,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.scalable_watches import SegmentWatch
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.producer import Producer
-from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode
-from pulsar_spark.client.writing.routers import new_router
+from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode, new_router
 from pulsar_spark.client.writing.sealed_runs import follow, number_of, read_sealed
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction

@@ -25,8 +25,13 @@ from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
-from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMode, ProducerOptions, UserCode
-from pulsar_spark.client.writing.routers import new_router
+from pulsar_spark.client.writing.producer_options import (
+    NO_USER_CODE,
+    AccessMode,
+    ProducerOptions,
+    UserCode,
+    new_router,
+)
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
@@ -75,16 +80,12 @@ class TopicWriter(Closing):
     producers again. KEY_BASED rows wait without a time limit, until there are 4 MiB or ``flush`` is called.
 
     Args:
-        client: client of the cluster.
-        topic: topic with or without partitions, or one partition; the broker creates a missing one by its
-            policy.
-        options: settings of each partition's producer.
+        topic: topic, or one partition; the broker creates a missing one by its policy.
         place: numbers of the micro-batch and the task, so that a replay sends rows without a key to the
             same partitions: first to ``TaskPlace.first_partition``, and to the next one by count alone.
             None: first to a random partition, because short-lived writers must not all use the first one,
             and to the next one by count or time.
         look_again: seconds after which a send requests the partitions again. None: never.
-        transaction: transaction of all rows, or None.
         dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
         memory: memory budget that writers share; each writer must call ``fit`` when one is added. None:
             the limit of the options, not shared.

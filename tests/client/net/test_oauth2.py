@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.client import Credentials
-from pulsar_spark.client.net import oauth2
+from pulsar_spark.client.net import auth
 from pulsar_spark.client.net.auth import authentication_of
 from pulsar_spark.errors import AuthError, ConnectError
 
@@ -147,7 +147,7 @@ def test_a_token_without_a_life_is_asked_for_each_time(answer):
 
 def test_a_token_is_renewed_before_it_expires(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("pulsar_spark.client.net.oauth2.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pulsar_spark.client.net.auth.time.monotonic", lambda: now[0])
     with issuing(token("one", 100), token("two", 100)) as issuer:
         asking = login(issuer.url)
         assert asking.data() == b"one"
@@ -265,7 +265,7 @@ def test_whatever_is_answered_is_a_token_or_refused(status, answer, endpoint):
     described = json.dumps({"issuer": "https://i", "token_endpoint": endpoint}).encode()
     answers = [(200, described), (status, answer)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oauth2, "fetch", lambda request, **_: answers.pop(0))
+        patch.setattr(auth, "fetch", lambda request, **_: answers.pop(0))
         try:
             shown = login("https://i").data().decode("ascii")
         except (AuthError, ConnectError) as error:
@@ -288,7 +288,7 @@ def test_a_secret_does_not_leave_tls(monkeypatch):
         asked.append(url)
         return {"issuer": "https://issuer", "token_endpoint": "http://elsewhere/token", "access_token": "abc"}
 
-    monkeypatch.setattr("pulsar_spark.client.net.oauth2.ClientCredentials._request", answer)
+    monkeypatch.setattr("pulsar_spark.client.net.auth.OAuth2._request", answer)
     with pytest.raises(AuthError, match="no usable token endpoint"):
         login("https://issuer").data()
     assert asked == ["https://issuer/.well-known/openid-configuration"]
