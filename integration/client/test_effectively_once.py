@@ -13,7 +13,7 @@ from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of, number_of, numbered, read_topic
 from integration.helpers.task_runs import NAME, SECRET, open_writer, run, task_of
 from pulsar_spark.client import Client, ClientOptions, Producer, ProducerOptions
-from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds

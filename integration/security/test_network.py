@@ -16,7 +16,7 @@ from integration.helpers.clients import open_writer, reader
 from integration.helpers.proxies import SniProxy
 from integration.helpers.secured import ADMIN, Secured, open_secured
 from pulsar_spark.client import Address, Client, ClientOptions, Consumer, Credentials, KeyStore, TlsOptions
-from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.errors import ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark_broker.java import java

@@ -18,9 +18,8 @@ from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.auth import Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.client.net.retry import retry
-from pulsar_spark.client.net.session import Session
+from pulsar_spark.client.net.session import Purpose, Session, SessionPool
 from pulsar_spark.client.net.tls import TlsOptions
 from pulsar_spark.client.schemas import TopicSchemas
 from pulsar_spark.errors import (

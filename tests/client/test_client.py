@@ -15,7 +15,7 @@ from pulsar_spark.client import (
     shared_client,
 )
 from pulsar_spark.client.client import FIRST_CONTACT, impatient_client
-from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,

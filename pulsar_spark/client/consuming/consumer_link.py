@@ -17,9 +17,8 @@ from typing import NamedTuple
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
-from pulsar_spark.client.net.session import Session
+from pulsar_spark.client.net.session import Purpose, Session
 from pulsar_spark.errors import (
     DeadlineError,
     NotReadyError,

@@ -18,9 +18,8 @@ from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
-from pulsar_spark.client.net.session import Session
+from pulsar_spark.client.net.session import Purpose, Session
 from pulsar_spark.client.reading.backward_search import find_in_sealed, find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink

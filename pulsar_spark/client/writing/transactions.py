@@ -16,8 +16,8 @@ from typing import Any
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.errors import NotAllowedError, PulsarError, TransactionError, from_server
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.wire import commands

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_spark.client import Deadline, TlsOptions
 from pulsar_spark.client.net.auth import Identity
-from pulsar_spark.client.net.pool import Purpose, SessionPool
+from pulsar_spark.client.net.session import Purpose, SessionPool
 from pulsar_spark.errors import ClosedError, ConnectError
 from pulsar_spark.protocol.lookup import Address
 from tests.client.clients import wait_until
