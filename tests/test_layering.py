@@ -56,7 +56,7 @@ ORDER = {
         {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
-        {"login_checks", "scalable_watches", "topic_watch"},
+        {"login_checks", "watches"},
         {"consuming"},
         {"reading"},
         {"writing"},

@@ -68,9 +68,8 @@ if TYPE_CHECKING:
         TypedValues,
         schema_like,
     )
-    from pulsar_spark.client.scalable_watches import ScalableTopicWatch, SegmentWatch
     from pulsar_spark.client.schemas import VersionedSchema
-    from pulsar_spark.client.topic_watch import TopicWatch
+    from pulsar_spark.client.watches import ScalableTopicWatch, SegmentWatch, TopicWatch
     from pulsar_spark.client.writing.dedup import DedupTask, Replay, last_sequence_id
     from pulsar_spark.client.writing.interceptors import ProducerInterceptor
     from pulsar_spark.client.writing.producer import Producer, task_memory

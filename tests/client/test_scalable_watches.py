@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.client import PlanningClient, ScalableTopicWatch, scalable_watches
+from pulsar_spark.client import PlanningClient, ScalableTopicWatch, watches
 from pulsar_spark.errors import AuthError, DeadlineError, UnsupportedError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -95,7 +95,7 @@ def test_the_topics_are_listed_again_after_a_minute(broker, client, monkeypatch)
         def monotonic(cls):
             return cls.now
 
-    monkeypatch.setattr(scalable_watches, "time", Clock)
+    monkeypatch.setattr(watches, "time", Clock)
     with ScalableTopicWatch(client, PATTERN) as watch:
         broker.layouts["topic://public/default/a3"] = LAYOUT  # nobody is told
         Clock.now += 60.0

@@ -118,7 +118,7 @@ def test_a_lookup_that_does_not_end_well_leaves_nothing(broker, client, monkeypa
     broker.script(Type.SCALABLE_TOPIC_LOOKUP, [silence])
     with pytest.raises(DeadlineError):
         SegmentWatch(client, TOPIC)
-    monkeypatch.setattr("pulsar_spark.client.scalable_watches._Updates.await_first", exits)
+    monkeypatch.setattr("pulsar_spark.client.watches._Updates.await_first", exits)
     with pytest.raises(SystemExit):
         SegmentWatch(client, TOPIC)
     assert opened

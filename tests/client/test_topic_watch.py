@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pulsar_spark.client import TopicWatch, topic_watch
+from pulsar_spark.client import TopicWatch, watches
 from pulsar_spark.errors import BrokerError, DeadlineError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -28,7 +28,7 @@ def time_passes(monkeypatch):
     def pass_by(seconds):
         now[0] += seconds
 
-    monkeypatch.setattr(topic_watch, "time", Clock)
+    monkeypatch.setattr(watches, "time", Clock)
     return pass_by
 
 
@@ -95,7 +95,7 @@ def test_what_was_deleted_may_be_forgotten(broker, client):
 
 
 def test_only_the_last_deletions_are_remembered(broker, client, monkeypatch):
-    monkeypatch.setattr(topic_watch, "_MAX_DELETED", 2)
+    monkeypatch.setattr(watches, "_MAX_DELETED", 2)
     with TopicWatch(client, PATTERN) as watch:
         topics = [TopicName.parse(f"wanted-{number}") for number in range(3)]
         for topic in topics:
@@ -123,7 +123,7 @@ def test_what_came_or_went_is_named_once(broker, client):
 
 
 def test_very_many_changes_are_not_named(broker, client, monkeypatch):
-    monkeypatch.setattr(topic_watch, "_MAX_NAMED", 3)
+    monkeypatch.setattr(watches, "_MAX_NAMED", 3)
     with TopicWatch(client, PATTERN) as watch:
         watch.take_changes()
         for count, is_named in ((3, True), (4, False), (1, True)):

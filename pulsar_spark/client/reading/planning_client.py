@@ -19,8 +19,7 @@ from pulsar_spark.client.net.retry import retry, retry_count
 from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
 from pulsar_spark.client.reading.tail import Tail, visible_end
-from pulsar_spark.client.scalable_watches import ScalableTopicWatch, SegmentWatch
-from pulsar_spark.client.topic_watch import TopicWatch
+from pulsar_spark.client.watches import ScalableTopicWatch, SegmentWatch, TopicWatch
 from pulsar_spark.errors import AuthError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.segments import TopicLayout

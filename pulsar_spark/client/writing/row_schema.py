@@ -11,8 +11,8 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Purpose
-from pulsar_spark.client.scalable_watches import SegmentWatch
 from pulsar_spark.client.schemas import VersionedSchema
+from pulsar_spark.client.watches import SegmentWatch
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import ProtocolError, SchemaError, TopicNotFoundError, UnsupportedError, from_server

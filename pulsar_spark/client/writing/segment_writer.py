@@ -19,7 +19,7 @@ import pyarrow as pa
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.scalable_watches import SegmentWatch
+from pulsar_spark.client.watches import SegmentWatch
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode, new_router
