@@ -33,7 +33,7 @@ class Segment(NamedTuple):
         is_legacy: whether the segment was a partition of a classic topic; partitions have no order.
         bucket_splits: first hashes of its buckets after the first one, ascending. Messages of two buckets do
             not share a batch, because brokers give each bucket to one of several consumers.
-        created_at: epoch of the first layout that has the segment.
+        created_at: epoch of the first layout that has the segment; -1 for a partition, which is older.
         sealed_at: epoch of the first layout in which the segment is sealed; None for an active segment.
     """
 
@@ -102,7 +102,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
             each.hash_end,
             is_legacy=bool(each.legacy_topic_name),
             bucket_splits=tuple(each.entry_bucket_splits),
-            created_at=each.created_at_epoch,
+            created_at=-1 if each.legacy_topic_name else each.created_at_epoch,
             sealed_at=_sealed_at(each, update.dag.epoch),
         )
         for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow, so the oldest is first

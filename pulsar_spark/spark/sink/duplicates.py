@@ -43,7 +43,8 @@ def find_duplicates(
     """
     twice: dict[TopicName, int] = {}
     totals: dict[TopicName, dict[TopicName, SentTotals]] = defaultdict(dict)
-    for name, of_name in add_up(report.sent for report in reports).items():
+    all_totals = add_up(report.sent for report in reports)
+    for name, of_name in all_totals.items():
         totals[name.base][name] = of_name
     replays: dict[TopicName, list[Replay]] = defaultdict(list)
     for report in reports:
@@ -53,12 +54,14 @@ def find_duplicates(
     for topic in sorted(replays):
         own = totals[topic.base]
         total = own if topic == topic.base else {name: own[name] for name in [topic] if name in own}
+        # Some may be partitions of the topic before it became scalable.
+        segments = {segment for each in replays[topic] for segment in each.segments}
+        total = total | {name: all_totals[name] for name in segments & all_totals.keys()}
         sent = {name: each.messages - each.found for name, each in total.items()}
         found = {name: each.found for name, each in total.items()}
         new = sum(sent.values())
         if origin is None or not (new or any(each.missed or each.is_again for each in replays[topic])):
             continue
-        segments = {segment for each in replays[topic] for segment in each.segments}
         stored, error = _stored(client, topic, sorted(segments), secret, origin)
         if error is not None:
             if strict:

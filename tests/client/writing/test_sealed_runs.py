@@ -6,14 +6,16 @@ from contextlib import closing, suppress
 
 import pytest
 
-from pulsar_spark.client import BatcherBuilder, DedupTask
+from pulsar_spark.client import BatcherBuilder, DedupTask, TopicWriter
 from pulsar_spark.errors import BusyError, DuplicatesError, PulsarError, SendError
+from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import client_of, columns
+from tests.client.clients import client_of, columns, producing
 from tests.client.writing.segments import TOPIC, Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
+from tests.protocol.test_segments import segment
 from tests.writes import send_all
 
 BATCH = 5
@@ -131,6 +133,24 @@ def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(br
     assert_once_in_order(segments, 70)
     searched = {each.topic for each in broker.seen(Type.SUBSCRIBE)[before:]}
     assert searched == {str(segments.name(each)) for each in segments.active}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_rows_that_partitions_have_stored_before_their_topic_became_scalable_are_found(broker, client, strict):
+    classic = TopicName.parse("persistent://public/default/st")
+    broker.create(classic, partitions=2)
+    for batch, first in ((BATCH - 1, 0), (BATCH, 20)):
+        task = task_of(client, batch)
+        with closing(task), TopicWriter(client, classic, producing(), dedup=task) as writer:
+            send_all(writer, keyed(first, 20))
+    segments = Segments(broker)
+    for name in (str(classic.of_partition(number)) for number in range(2)):
+        segments.all.append(segment(len(segments.all), 0, 0xFFFF, sealed=True, legacy=name))
+        segments.all[-1].sealed_at_epoch = 0
+        broker.terminate(broker.topics[name])
+    segments.publish()
+    assert run(client, 20, 40, task=task_of(client, strict=strict)) == 0
+    assert sum(map(len, segments.values())) == 20
 
 
 def test_a_run_that_cannot_be_a_replay_searches_no_segment(broker, client):
