@@ -248,8 +248,9 @@ class Producer:
         """
         with self._changed:
             self._wait_until(lambda: not self._writer.window)
-            proof = self._writer.proof
-        stored = {} if proof is None else find_in_sealed(self._client, self.topic, proof)
+            stored, proof = self._writer.proven, self._writer.proof
+        if proof is not None:
+            stored |= find_in_sealed(self._client, self.topic, proof)
         if self._on_receipt is not None:
             for entry, place in stored.items():
                 self._on_receipt(entry, place)

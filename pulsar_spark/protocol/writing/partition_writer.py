@@ -348,26 +348,37 @@ class PartitionWriter:
 
     @property
     def proof(self) -> StoredProof | None:
-        """Returns a proof that finds a sealed segment's pending entries; None if nothing is pending."""
-        if not self.window:
+        """Returns a proof that finds a sealed segment's pending entries; None if none is in doubt."""
+        proven = self.proven
+        in_doubt = [each for each in self.window if each not in proven]
+        if not in_doubt:
             return None
         return StoredProof(
             self._topic,
             self.name or "",
-            list(self.window),
+            in_doubt,
             is_sent_once=self.epoch == 1,
             after=self.tally.sent.last_id,
         )
 
-    def settle(self, stored: Mapping[Outgoing, MessageId]) -> list[Outgoing]:
-        """Closes the writer of a sealed segment; ``stored``: pending entries that were found in the segment.
+    @property
+    def proven(self) -> dict[Outgoing, MessageId | None]:
+        """Returns the pending entries that were stored before they were sent again, without ids.
+
+        A search cannot find them, because chunks are sent again under another name.
+        """
+        stored_to = self._stored.stored_to
+        return {each: None for each in self.window if each.highest_sequence_id <= stored_to}
+
+    def settle(self, stored: Mapping[Outgoing, MessageId | None]) -> list[Outgoing]:
+        """Closes the writer of a sealed segment; ``stored``: pending entries that the segment has, with ids.
 
         Returns:
             The entries with rows that are not stored, in order.
         """
         assert self._is_sealed or not self.window, "receipts may follow"
         for entry, place in stored.items():
-            self.tally.add(entry, place.ledger, place.entry)
+            self.tally.add(entry, *((-1, -1) if place is None else (place.ledger, place.entry)))
         entries = [*self.window.take_all(), *self._waiting]
         self._waiting.clear()
         self.close()

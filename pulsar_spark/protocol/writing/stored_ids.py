@@ -75,6 +75,7 @@ class StoredIds:
     Attributes:
         acknowledged_to: highest acknowledged id; -1 for none. The owner raises it with receipts, because a
             call for each receipt takes longer.
+        stored_to: pending entries up to this id were proven to be stored before the last resend; -1 for none.
     """
 
     def __init__(self, topic: str, *, is_shared_name: bool = True, may_repeat: bool = False) -> None:
@@ -86,7 +87,7 @@ class StoredIds:
     def restart(self) -> None:
         """Forgets all ids, because the producer gets another name, or other ids."""
         self.acknowledged_to = -1
-        self._found_to = -1
+        self.stored_to = self._found_to = -1
         self._name = ""
         self._has_named = False
         self._dropped_to = -1
@@ -174,10 +175,11 @@ class StoredIds:
             NotReadyError: the proof is not complete.
         """
         proof = self._proof
+        if proof is not None and not proof.is_found:
+            raise proof.error()
+        self.stored_to = self._dropped_to
         if proof is None:
             return False
-        if not proof.is_found:
-            raise proof.error()
         self._found_to = max(self._found_to, proof.last_sequence_id)
         self._proof = None
         return True

@@ -136,6 +136,27 @@ def test_an_old_last_message_of_a_sealed_segment_hides_no_entry(broker, client, 
     assert not caplog.messages
 
 
+def test_a_message_in_chunks_that_was_sent_again_is_stored_in_one_segment():
+    """It is stored, and is sent again under another name; the segment ends before the broker drops it."""
+    with (
+        FakeBroker(has_segments=True, deduplicates=True, max_message_size=4000) as broker,
+        client_of(broker) as client,
+    ):
+        segments = Segments(broker)
+        with open_segments(client, batching=False, chunking=True) as writer:
+            broker.script(Type.SEND, [*[without_answer] * 3, *[silence] * 3])
+            writer.send(columns([b"x" * 8000]))
+            broker.wait_for_command(Type.SEND, 3)
+            broker.cut()
+            flushing = threading.Thread(target=writer.flush)
+            flushing.start()
+            broker.wait_for_command(Type.SEND, 6)
+            segments.split_first()
+            flushing.join()
+            assert [each.messages for each in writer.sent.values()] == [1]
+        assert [sum(map(len, values)) for values in segments.values()] == [8000, 0, 0]
+
+
 def test_a_segment_that_ends_before_it_is_opened_is_left_out(broker, client):
     segments = Segments(broker)
     with open_segments(client) as writer:
