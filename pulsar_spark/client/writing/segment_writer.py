@@ -26,7 +26,7 @@ from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerO
 from pulsar_spark.client.writing.sealed_runs import follow, number_of, read_sealed
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction
-from pulsar_spark.errors import ClosedError, OptionError, SendError, TerminatedError
+from pulsar_spark.errors import ClosedError, OptionError, PulsarError, SendError, TerminatedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.segments import Segment, TopicLayout
 from pulsar_spark.protocol.writing.batcher import (
@@ -210,16 +210,21 @@ class SegmentWriter(TopicWriter):
         """Waits until no segment in ``sealed`` is active in the layout; returns the layout."""
         deadline = Deadline(self._options.send_timeout)
         while True:
-            layout = self._watch.layout()
-            is_newer = refused is None or layout.epoch != self._layout.epoch
-            if is_newer and sealed.isdisjoint(each.topic for each in layout.active):
-                return layout
-            if deadline.passed:
-                raise refused or SendError(
-                    "the broker refuses messages for a segment, and no other segment has taken its place "
-                    f"within {self._options.send_timeout:g} s",
-                    topic=str(min(sealed)),
-                )
+            try:
+                layout = self._watch.layout()
+            except PulsarError as error:
+                if deadline.passed or not error.is_passing:
+                    raise
+            else:
+                is_newer = refused is None or layout.epoch != self._layout.epoch
+                if is_newer and sealed.isdisjoint(each.topic for each in layout.active):
+                    return layout
+                if deadline.passed:
+                    raise refused or SendError(
+                        "the broker refuses messages for a segment, and no other segment has taken its place "
+                        f"within {self._options.send_timeout:g} s",
+                        topic=str(min(sealed)),
+                    )
             if self._closing is not None:
                 raise ClosedError("this writer has been closed")
             self._watch.await_change(min(_PAUSE, deadline.left))

@@ -182,6 +182,22 @@ def test_no_segment_in_place_of_a_sealed_one_is_an_error_after_the_send_timeout(
             writer.flush()
 
 
+def test_a_broker_that_is_away_for_longer_than_an_operation_is_awaited(broker):
+    def refuse(connection, frame):
+        session = frame.command.scalableTopicLookup.session_id
+        connection.send(
+            Type.SCALABLE_TOPIC_UPDATE, session_id=session, error=pb.ServiceNotReady, message="starting"
+        )
+
+    segments = Segments(broker)
+    with client_of(broker, operation_timeout=0.3) as client, open_segments(client) as writer:
+        send_all(writer, keyed(0, 10))
+        broker.script(Type.SCALABLE_TOPIC_LOOKUP, [refuse] * 8)
+        broker.cut()
+        send_all(writer, keyed(10, 10))
+    assert_once_in_order(segments, 20)
+
+
 def test_segments_that_end_as_soon_as_they_are_opened_are_an_error_after_the_send_timeout(broker, client):
     segments = Segments(broker)
     sealed = []
