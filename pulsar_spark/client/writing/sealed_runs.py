@@ -5,10 +5,12 @@ A sealed segment accepts no producer, so its broker does not report the last id 
 
 from __future__ import annotations
 
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.parallel import IN_PARALLEL, raise_error_of, run_all
 from pulsar_spark.client.reading.stored_run import StoredRun, has_older_entries, read_stored_run
 from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun, TopicRun
 from pulsar_spark.errors import AuthError, DeadlineError, TopicNotFoundError
@@ -21,6 +23,8 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 
 # Maximum bytes in flight while a sealed segment is read.
 _WINDOW_BYTES = 1 << 20
+
+_DELETED = "segments that they may be in were deleted"
 
 # Stands for the unknown last id. It is higher than all ids, so no entry counts as the last one.
 _NO_LAST_ID = 1 << 63
@@ -60,14 +64,19 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
     segments = layout.segments.values()
     is_first = dedup.origin.batch == 0  # then there is no earlier micro-batch
     since = _since(run, layout) if is_first else _proven_since(dedup, run, layout, deadline)
-    while left := _left(run, layout, since):
-        partition = PartitionRun(number_of(run.names, left[0]), dedup.name, claimed=IDS_PER_BATCH)
-        partition.stored = _find(dedup, left[0], deadline, is_first=is_first)
-        dedup.take_stored(topic, left[0], partition)
-        since = max(since, _since(run, layout))
+    size = 1
+    while left := _left(run, layout, since)[:size]:
+        found = run_all([partial(_find, dedup, each, deadline, is_first=is_first) for each in left])
+        raise_error_of(found)
+        for name, stored in zip(left, found, strict=True):
+            assert isinstance(stored, StoredRun)
+            number = number_of(run.names, name)
+            partition = PartitionRun(number, dedup.name, stored=stored, claimed=IDS_PER_BATCH)
+            dedup.take_stored(topic, name, partition)
+        since, size = max(since, _since(run, layout)), IN_PARALLEL
     if dedup.may_be_replay and (since >= 0 or not is_first) and has_gap(segments, since):
         name, partition = next(iter(run.partitions.items()))
-        partition.stored.unread = partition.stored.unread or "segments that they may be in were deleted"
+        partition.stored.unread = partition.stored.unread or _DELETED
         partition.claimed = IDS_PER_BATCH
         dedup.warn_unread(name, partition)
     for each in segments:
@@ -91,16 +100,21 @@ def _left(run: TopicRun, layout: TopicLayout, since: int) -> list[TopicName]:
 
 def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:
     """Returns ``_since``; searches active segments first, to search fewer sealed segments later."""
-    since, segments = _since(run, layout), layout.segments.values()
-    for each in sorted(layout.active, key=lambda each: each.created_at, reverse=True):
+    since, segments, size = _since(run, layout), layout.segments.values(), 1
+    active = sorted(layout.active, key=lambda each: each.created_at, reverse=True)
+    while newer := [each for each in active[:size] if each.created_at > since]:
         is_needed = _left(run, layout, since) or (dedup.may_be_replay and has_gap(segments, since))
-        if each.created_at <= since or deadline.passed or not is_needed:
+        if deadline.passed or not is_needed:
             break
-        try:
-            is_proven = has_older_entries(dedup.client, each.topic, dedup.secret, dedup.origin)
-        except AuthError:  # not raised, because the search of the sealed segments raises it
-            break
-        since = each.created_at if is_proven else since
+        searches = [
+            partial(has_older_entries, dedup.client, each.topic, dedup.secret, dedup.origin) for each in newer
+        ]
+        found = run_all(searches)
+        if any(isinstance(each, AuthError) for each in found):
+            break  # not raised, because the search of the sealed segments raises it
+        raise_error_of(found)
+        proven = [each.created_at for each, is_proven in zip(newer, found, strict=True) if is_proven]
+        since, active, size = max([since, *proven]), active[size:], IN_PARALLEL
     return since
 
 
@@ -120,5 +134,5 @@ def _find(dedup: DedupTask, segment: TopicName, deadline: Deadline, *, is_first:
         return read_stored_run(dedup.client, segment, wanted, dedup.decryptor, _WINDOW_BYTES)
     except DeadlineError as error:
         return StoredRun(unread=error.what)
-    except TopicNotFoundError as error:  # a query's first micro-batch may find a segment deleted before it
-        return StoredRun(unread=None if is_first else error.what)
+    except TopicNotFoundError:  # a query's first micro-batch may find a segment deleted before it
+        return StoredRun(unread=None if is_first else _DELETED)

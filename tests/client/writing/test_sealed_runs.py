@@ -2,6 +2,7 @@
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
@@ -13,7 +14,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of, columns, producing
 from tests.client.writing.segments import TOPIC, Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import new_origin, told
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence, without_answer
+from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
 from tests.protocol.test_segments import segment
 from tests.writes import send_all
@@ -136,7 +137,9 @@ def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(br
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_rows_that_partitions_have_stored_before_their_topic_became_scalable_are_found(broker, client, strict):
+def test_rows_that_partitions_have_stored_before_their_topic_became_scalable_are_found(
+    broker, client, strict
+):
     classic = TopicName.parse("persistent://public/default/st")
     broker.create(classic, partitions=2)
     for batch, first in ((BATCH - 1, 0), (BATCH, 20)):
@@ -204,7 +207,11 @@ def test_a_segment_that_cannot_be_searched_may_have_rows(broker, batch, strict, 
             assert sum(each.unread for each in task.replays.values())
 
 
-def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, caplog):
+@pytest.mark.parametrize(
+    ("error", "text", "told"),
+    [(pb.AuthorizationError, "no right", "no right"), (pb.TopicNotFound, "no topic {}", "were deleted")],
+)
+def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, error, text, told, caplog):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
     begin(client, 20, 20)
@@ -212,8 +219,8 @@ def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, cap
         segments.split_first()
 
     def refuse(connection, frame):
-        is_sealed = frame.command.subscribe.topic in sealed
-        (refuses(pb.AuthorizationError, "no right") if is_sealed else pass_on)(connection, frame)
+        name = frame.command.subscribe.topic
+        (refuses(error, text.format(name)) if name in sealed else pass_on)(connection, frame)
 
     sealed = {str(segments.name(each)) for each in segments.all if each.state == pb.SEALED}
     broker.script(Type.SUBSCRIBE, [refuse] * 99)
@@ -223,7 +230,30 @@ def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, cap
     ):
         send_all(writer, keyed(20, 30))
     assert sum(each.unread > 0 for each in task.run_of(TOPIC).partitions.values()) == len(sealed)
-    assert sum("no right" in each for each in caplog.messages) == 1
+    assert sum(told in each for each in caplog.messages) == 1
+
+
+def test_sealed_segments_are_searched_at_once_after_the_first(broker, client):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    for _ in range(5):
+        segments.split_first()
+    held = Held(broker)
+
+    def hold(connection, frame):
+        (held if frame.command.subscribe.topic in others else pass_on)(connection, frame)
+
+    sealed = [each for each in segments.all if each.state == pb.SEALED]
+    others = {str(segments.name(each)) for each in sealed[:-1]}
+    broker.script(Type.SUBSCRIBE, [hold] * 99)
+    with client_of(broker) as other, ThreadPoolExecutor(1) as pool:
+        told = pool.submit(run, other, 20, 30)
+        broker.wait_for(lambda: held.count == len(others) == 4)
+        broker.script(Type.SUBSCRIBE, [])
+        held.release()
+        assert told.result() == 0
+    assert_once_in_order(segments, 50)
 
 
 @pytest.mark.parametrize("strict", [False, True])
