@@ -114,7 +114,7 @@ class Moves:
         asked = plan_ranges(start, end, dict.fromkeys(end.positions, MessageId.EARLIEST))
         for each in asked:
             if each.topic not in existing:
-                Checkpoint(end, start.positions, {}).report_absent(self._loss_check, each.topic)
+                Checkpoint.unfinished(start, end).report_absent(self._loss_check, each.topic)
         asked, ranges = [each for each in asked if each.topic in existing], []
         # The first fields of a range are topic, start and end.
         found = run_for_each({each.topic: partial(self._search, cluster, *each[:3]) for each in asked})
@@ -127,9 +127,9 @@ class Moves:
             if not after.has_arrived(each.end):
                 copied = max(each.start, position_of(last) or each.start)
                 self._loss_check.reporter.lost(each.topic, LostRange(copied, each.end, _LATE))
+            begin = max(begin, back.get(each.topic, begin))
             if last is not None and last.id > begin:
                 copies = CopyRange(cluster, each.start, self._now_ms(), each.end)
-                begin = max(begin, back.get(each.topic, begin))
                 ranges.append(Range(each.topic, begin, last.id, copies=copies))
         _log.warning(
             "a micro-batch that did not finish on cluster %r runs again, on copies of its messages", cluster

@@ -140,6 +140,23 @@ def test_an_unfinished_micro_batch_runs_again_after_the_return():
     assert pair.origins(spark.drain(), "a") == new
 
 
+def test_an_unfinished_micro_batch_that_was_read_before_the_query_left_has_no_tasks():
+    """A message of `b` was read on `a`, and again on `b` because of the margin."""
+    pair = Pair(13)
+    spark = begun(pair, maxMessagesPerTrigger="1")
+    pair.topic("b").produce(1, time=TIME)
+    pair.copy("b")
+    assert pair.origins(spark.drain(), "a") == [("b", at("13:0"))]
+    spark.options["publishTimeMargin"] = "60s"
+    pair.copy()
+    move(spark, pair.b)
+    assert spark.trigger() == []
+    assert spark.trigger(fails=True) is None
+    assert last(spark).witness.source is None
+    move(spark, pair.a)
+    assert spark.planner.ranges(last(spark, -2), last(spark)) == []
+
+
 def test_a_second_move_to_a_cluster_that_is_not_recognized_is_refused():
     """Own entries that had not been copied when it left would be left out."""
     pair = Pair()

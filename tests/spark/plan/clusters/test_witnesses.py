@@ -14,7 +14,7 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
 from pulsar_spark.spark.plan.clusters import witnesses as witnesses_module
-from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
+from pulsar_spark.spark.plan.clusters.witnesses import Witnesses, copied_partition
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from tests.client.clients import wait_until
@@ -341,6 +341,27 @@ def test_few_entries_are_read_for_the_names_of_clusters(cluster, topic, monkeypa
     spark.restart()
     with pytest.raises(OtherClusterError) if limit == 1 else nullcontext():
         spark.trigger()
+
+
+@pytest.mark.parametrize(("limit", "is_found"), [(1, False), (2, True)])
+def test_copies_of_few_clusters_are_searched_for(cluster, topic, monkeypatch, limit, is_found):
+    """A producer can write any number of names."""
+    monkeypatch.setattr(witnesses_module, "_MAX_CLUSTERS", limit)
+    spark = begun(cluster, topic)
+    original = topic.entries[4].id
+    topic.entries = [replace(topic.entries[4], publish_time=TIME, source=Source("x", at("1:1")))]
+    topic.produce(1, time=TIME)
+    topic.entries[-1] = replace(topic.entries[-1], source=Source("a", original))
+    spark.restart()
+    with nullcontext() if is_found else pytest.raises(OtherClusterError):
+        spark.trigger()
+
+
+def test_later_reads_of_a_search_are_longer(cluster, topic):
+    """The first one is short, because a copy is found soon where all entries are copies."""
+    topic.produce(100, time=TIME)
+    assert copied_partition(cluster, T, "a").around(at("5:5")) == (None, None)
+    assert cluster.probed == [1, 0, 16, 32, 52]
 
 
 def test_a_copy_elsewhere_is_refused_though_the_witness_is_gone(cluster, topic):
