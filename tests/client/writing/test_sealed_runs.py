@@ -389,7 +389,7 @@ def _attempt(broker, segments, draw, batch, first, count, **given):
     sends = draw.randint(1, 4)
     changes = sorted(draw.sample(range(sends + 1), draw.randint(0, min(2, sends))))
     crashes, copies = draw.random() < 0.5, draw.random() < 0.15
-    with client_of(broker, operation_timeout=2.0) as client:
+    with client_of(broker) as client:
         task = task_of(client, batch, **given)
         with closing(task), suppress(PulsarError), open_segments(client, dedup=task, **options) as writer:
             for number in range(sends):
@@ -422,7 +422,7 @@ def _overtake(broker, segments, draw, batch, first, count, **given):
         segments.rebucket(each)
     segments.publish()
     broker.script(Type.SEND, [])
-    with client_of(broker, operation_timeout=0.5) as client, suppress(PulsarError):
+    with client_of(broker) as client, suppress(PulsarError):
         run(client, first, count, task=task_of(client, batch, **given))
 
 
