@@ -53,6 +53,8 @@ _TASKS = 4
 # A micro-batch a second at most, so that each change of segments, one in 2 s, meets this many rows.
 _ROWS_PER_BATCH = 2_500
 _ROWS_PER_CHANGE = 5_000
+# Share of micro-batches in which something is broken.
+_BROKEN = 0.4
 _LOST_SECONDS = 0.2
 _PATIENCE = 900.0
 _ROW = re.compile(rb"key-[0-9]+:[0-9]+")
@@ -117,7 +119,7 @@ class _Run:
             assert (missing, java_doubled) == (0, doubled), (consumer, missing, java_doubled)
 
     def _write(self, proxy: LookupProxy, stack: ExitStack) -> None:
-        """Start the query until it ends by itself, and break something while each micro-batch runs."""
+        """Start the query until it ends by itself, and break something while micro-batches run."""
         planned = 0
         while True:
             driver = self._start(proxy.service_url, stack)
@@ -126,6 +128,8 @@ class _Run:
                 if self._planned() == planned:
                     continue
                 planned = self._planned()
+                if self._chance.random() > _BROKEN:
+                    continue
                 self._break(fault, driver, proxy)
                 self._counts[fault] += 1
                 if fault == "driver":
