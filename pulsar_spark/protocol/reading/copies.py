@@ -110,18 +110,17 @@ class CopyRange(NamedTuple):
 
     def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
         """Returns batch indexes (after, last) of an entry's wanted messages; None: no message is wanted."""
-        if source is None or source.cluster != self.cluster or publish_time > self.time_ms:
-            return _ALL
-        place, (first, last) = source.position, _ALL
-        if place is None:
+        place = None if source is None or source.cluster != self.cluster else source.position
+        if place is None or publish_time > self.time_ms:
             return _ALL
         if place <= self.after.last_whole_entry or place > self.up_to.whole_entry:
             return None
+        after, last = _ALL
         if place == self.after.whole_entry:
-            first = self.after.batch_index
+            after = self.after.batch_index
         if place == self.up_to.whole_entry and self.up_to.batch_index >= 0:
             last = self.up_to.batch_index
-        return first, last
+        return after, last
 
 
 class Copied(NamedTuple):
@@ -178,12 +177,7 @@ class CopiedPartition:
         return Copied(early, None if late is end else late)
 
     def start_after(self, copied: Copied, margin_ms: int) -> MessageId:
-        """Returns the position in this cluster after which the query continues.
-
-        Args:
-            copied: copies around the last position in the other cluster.
-            margin_ms: see the module's text.
-        """
+        """Returns the position after which the query continues; ``copied`` lies around its old position."""
         if copied.last_read is None:
             return self._begin
         last = copied.last_read.id
