@@ -20,7 +20,7 @@ from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.proxies import REQUESTS, SilentProxy
-from pulsar_spark.client import Client, ClientOptions, probe_bounds
+from pulsar_spark.client import Client, ClientOptions, PlanningClient
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarStreamReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
@@ -191,7 +191,7 @@ def _catch_up(broker: StandaloneBroker, query: _Query, topic: TopicName, new: _N
     began, created = time.monotonic(), new.count
     with Client(ClientOptions(service_url=broker.service_url)) as client:
         last = {
-            str(number): probe_bounds(client, topic.of_partition(number)).last
+            str(number): PlanningClient(client).bounds(topic.of_partition(number)).last
             for number in range(_PARTITIONS)
         }
 

@@ -22,12 +22,12 @@ from pulsar_spark.client import (
     Consumer,
     Deadline,
     EntryField,
+    PlanningClient,
     RangeEntries,
     SubscriptionOptions,
     decode_entries,
     retry_count,
 )
-from pulsar_spark.client.reading.probe import has_subscription
 from pulsar_spark.errors import DeadlineError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
@@ -60,7 +60,7 @@ def test_a_durable_subscription_waits_until_a_reader_of_its_name_is_gone(client,
             wait_until(lambda: retry_count() > before)
             assert not opening.done()
         opening.result(HANG).close()
-    assert has_subscription(client, name, "same")
+    assert PlanningClient(client).has_subscription(name, "same")
 
 
 def test_a_reader_without_an_id_begins_at_the_end(client, peer, topic):

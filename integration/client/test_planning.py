@@ -18,11 +18,9 @@ from pulsar_spark.client import (
     Consumer,
     EntryInfo,
     EntryProbe,
+    PlanningClient,
     SubscriptionOptions,
     Tail,
-    first_at,
-    ledger_end,
-    probe_entry,
 )
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -132,15 +130,15 @@ def test_a_peek_finds_the_entry_at_or_behind_a_position(client, filled):
     ]
     for position in positions:
         expected = filled.facts[bisect.bisect_left(ids, position)]
-        assert probe_entry(client, filled.name, position) == expected, position
+        assert PlanningClient(client).probe_entry(filled.name, position) == expected, position
 
 
 def test_a_peek_at_nothing_ends(broker, filled):
     with Client(ClientOptions(service_url=broker.service_url, operation_timeout=3.0)) as client:
         with pytest.raises(DeadlineError):
-            probe_entry(client, filled.name, MessageId(filled.ids[-1].ledger, 1000))
+            PlanningClient(client).probe_entry(filled.name, MessageId(filled.ids[-1].ledger, 1000))
         with pytest.raises(TopicNotFoundError):
-            probe_entry(client, filled.name._replace(local="none"), BEGINNING)
+            PlanningClient(client).probe_entry(filled.name._replace(local="none"), BEGINNING)
 
 
 @pytest.mark.parametrize(("messages", "size"), [(1, MUCH), (7, MUCH), (10**6, MUCH), (10**6, 1), (9, 200)])
@@ -196,7 +194,10 @@ def test_the_first_entry_from_a_time_on(client, filled):
         number = bisect.bisect_left(times, time_ms)
         expected = filled.ids[number] if number < len(times) else None
         for margin in (0, 2, 60_000):
-            assert first_at(client, filled.name, time_ms, margin, BEGINNING, filled.ids[-1]) == expected
+            assert (
+                PlanningClient(client).first_at(filled.name, time_ms, margin, BEGINNING, filled.ids[-1])
+                == expected
+            )
 
 
 def test_where_ledgers_end(client, admin, filled):
@@ -207,11 +208,11 @@ def test_where_ledgers_end(client, admin, filled):
     ledgers = [ledger for ledger in entries if ledger <= last.ledger]
     for ledger in ledgers[:-1]:
         for entry in (-1, 0, 2, entries[ledger]):
-            found = ledger_end(client, filled.name, MessageId(ledger, entry), last)
+            found = PlanningClient(client).ledger_end(filled.name, MessageId(ledger, entry), last)
             assert found == entries[ledger] - 1
-    assert ledger_end(client, filled.name, last, last) == last.entry
+    assert PlanningClient(client).ledger_end(filled.name, last, last) == last.entry
     gap = next(ledger for ledger in range(ledgers[0] - 1, last.ledger) if ledger not in entries)
-    assert ledger_end(client, filled.name, MessageId(gap, 3), last) == -1
+    assert PlanningClient(client).ledger_end(filled.name, MessageId(gap, 3), last) == -1
 
 
 def test_the_backlog_counts_entries(client, filled):

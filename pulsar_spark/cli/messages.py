@@ -18,12 +18,12 @@ from pulsar_spark.client import (
     ClientOptions,
     DecodedMessages,
     MessageColumns,
+    PlanningClient,
     ProducerOptions,
     Range,
     RangeEntries,
     TopicWriter,
     decode_entries,
-    probe_bounds,
     read_ranges,
 )
 from pulsar_spark.errors import OptionError
@@ -86,7 +86,7 @@ def _peek(given: argparse.Namespace) -> None:
 def _messages(client: Client, topic: TopicName, number: int) -> Generator[dict[str, object], None, None]:
     """Yields a topic's messages, partition after partition, each in its order."""
     for partition in client.partitions(topic):
-        bounds = probe_bounds(client, partition)
+        bounds = PlanningClient(client).bounds(partition)
         if not bounds.begin < bounds.last:
             continue
         ranges = [Range(partition, bounds.begin, bounds.last)]

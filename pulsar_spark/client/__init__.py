@@ -54,10 +54,6 @@ if TYPE_CHECKING:
         EntryInfo,
         EntryProbe,
         PartitionBounds,
-        first_at,
-        ledger_end,
-        probe_bounds,
-        probe_entry,
     )
     from pulsar_spark.client.reading.stored_run import find_stored_batch
     from pulsar_spark.client.reading.tail import Arrivals, Tail

@@ -7,34 +7,62 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pulsar_spark.client.client import Client, ClientOptions, impatient_client, shared_client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
-from pulsar_spark.client.net.deadline import Deadline, now
+from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.retry import retry, retry_count
-from pulsar_spark.client.reading import chunk_search, probe
-from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
+from pulsar_spark.client.reading import chunk_search
+from pulsar_spark.client.reading.probe import (
+    OPENS_COMPACTED_WITHIN,
+    WINDOW_BYTES,
+    EntryInfo,
+    EntryProbe,
+    PartitionBounds,
+    reader_options,
+    receive_infos,
+)
 from pulsar_spark.client.reading.tail import Tail, visible_end
 from pulsar_spark.client.watches import ScalableTopicWatch, SegmentWatch, TopicWatch
-from pulsar_spark.errors import AuthError, PulsarError
+from pulsar_spark.errors import (
+    AuthError,
+    NotAllowedError,
+    NotReadyError,
+    PulsarError,
+    SubscriptionLimitError,
+)
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+from pulsar_spark.protocol.reading import time_search
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.protocol.segments import TopicLayout
+from pulsar_spark.wire.commands import InitialPosition
 
 # Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
 # Seconds without an entry after which a stream considers the rest of a segment invisible, and asks again
 # later. A batch read cannot ask again later, so it waits for an operation timeout.
 _SILENCE = 1.0
+# Entry id that no ledger reaches: a reader that starts there begins after the ledger's last entry.
+_NO_ENTRY = 1 << 62
+
+# Maximum attempts to count a growing topic's entries; the last count may be a few entries too large.
+_MAX_COUNTS = 20
+
+# Maximum corrupt entries in a row that a search for a publish time probes; the last one counts as the result.
+_MAX_CORRUPT = 100
+
+_FIRST_PAUSE = 0.1  # seconds until the broker is asked again whether a compacted topic is empty
 
 
 class PlanningClient:
     """The requests of planning to one cluster; thread-safe.
 
-    Its methods raise the errors of the functions and classes of this package that they wrap.
+    Its methods raise the errors of ``Consumer``. Its readers leave nothing at the broker.
 
     Args:
         read_compacted: whether bounds and searches for times use the compacted topic.
@@ -62,7 +90,7 @@ class PlanningClient:
 
     def time_ms(self) -> int:
         """Returns this machine's time, in ms since 1970."""
-        return time.time_ns() // 1_000_000
+        return epoch_ms()
 
     def retries(self) -> int:
         """Returns how often this process has repeated requests to brokers."""
@@ -117,24 +145,64 @@ class PlanningClient:
         return Consumer(self._client, topic, options)
 
     def has_subscription(self, topic: TopicName, name: str) -> bool:
-        """Whether a durable subscription exists on a partition."""
-        return probe.has_subscription(self._client, topic, name)
+        """Whether a durable subscription exists: then brokers refuse to open a non-durable one of that name.
+
+        If brokers refuse because of the maximum number of subscriptions, the durable one does not exist.
+        """
+        try:
+            self.subscribe(topic, SubscriptionOptions(name=name, durable=False)).close()
+        except NotAllowedError as error:
+            return not isinstance(error, SubscriptionLimitError)
+        return False
 
     # ---- contents of partitions
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
-        """Returns the current bounds of a partition."""
-        if not topic.is_segment or self.read_compacted:
-            return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
+        """Returns the current bounds of a partition, which is created again if the broker has removed it.
+
+        The compacted topic outlives the log from which it was made. So its bounds begin at
+        ``MessageId.EARLIEST``, and may end before the log begins. Until a broker has opened it, the broker
+        answers as if it were empty, so the caller asks again.
+        """
+        if self.read_compacted or not topic.is_segment:
+            return self._bounds(topic, read_compacted=self.read_compacted)
         stored = self.stored_end(topic)
         if not stored.is_entry:
             # Not probed: after a restart brokers do not find the first position of an empty sealed segment.
             return PartitionBounds(stored, stored)
-        bounds = probe.probe_bounds(self._client, topic)
+        bounds = self._bounds(topic)
         if not self.may_have_old_end(topic):
             return bounds
         patience = self.operation().seconds
         return bounds._replace(last=visible_end(self._client, topic, bounds.last, stored, patience))
+
+    def _bounds(self, topic: TopicName, *, read_compacted: bool = False) -> PartitionBounds:
+        options = SubscriptionOptions(
+            name=self._client.reader_name("planner"),
+            durable=False,
+            initial=InitialPosition.EARLIEST,
+            create=topic.partition >= 0,
+        )
+        with self.subscribe(topic, options) as consumer:
+            last, begin = consumer.last_message_id()
+        if read_compacted:
+            begin = MessageId.EARLIEST
+            if not last.is_entry:  # the log is empty
+                with self._reader("planner", topic, begin, read_compacted=True) as consumer:
+                    last = consumer.last_message_id().last
+        return PartitionBounds(begin, last.whole_entry if last.is_entry else begin)
+
+    def _reader(
+        self,
+        role: str,
+        topic: TopicName,
+        start: MessageId,
+        permits: Permits | None = None,
+        *,
+        read_compacted: bool = False,
+    ) -> Consumer:
+        options = reader_options(self._client, role, start, read_compacted=read_compacted)
+        return Consumer(self._client, topic, options, permits)
 
     def may_have_old_end(self, topic: TopicName) -> bool:
         """Whether the broker may repeat an old answer to GET_LAST_MESSAGE_ID; see :meth:`visible_end`."""
@@ -163,25 +231,56 @@ class PlanningClient:
         return visible_end(self._client, topic, reported, stored, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
-        """Returns :func:`probe.opening_turns`; yields nothing if compacted topics are not read."""
-        return probe.opening_turns() if self.read_compacted else iter(())
+        """Yields whenever the caller should ask again whether a compacted topic is empty; waits ever longer.
+
+        Until a broker has opened a compacted topic, it answers as if the topic were empty. Yields nothing if
+        compacted topics are not read.
+        """
+        deadline, pause = Deadline(OPENS_COMPACTED_WITHIN), _FIRST_PAUSE
+        while self.read_compacted and not deadline.passed:
+            time.sleep(min(pause, deadline.left))
+            pause *= 2
+            yield
 
     def stored_end(self, topic: TopicName) -> MessageId:
-        """Returns the position of the last entry of a partition, visible or not."""
-        return probe.stored_end(self._client, topic)
+        """Returns the position of the last entry of a partition, visible or not.
+
+        Markers of transactions, and aborted messages, may lie after the last visible message.
+        """
+        options = SubscriptionOptions(
+            name=self._client.reader_name("planner"), durable=False, initial=InitialPosition.LATEST
+        )
+        with self.subscribe(topic, options) as consumer:
+            return consumer.last_message_id().mark_delete
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """Returns the first visible entry at or after ``position``; there must be one."""
-        compacted = self._is_compacted_after(topic, position)
-        return probe.probe_entry(self._client, topic, position, read_compacted=compacted)
+        """Returns the first visible entry at or after ``position``; there must be one.
+
+        Raises:
+            DeadlineError: no entry was received within the operation timeout.
+        """
+        return self._probe_entry(topic, position, read_compacted=self._is_compacted_after(topic, position))
+
+    def _probe_entry(self, topic: TopicName, position: MessageId, *, read_compacted: bool) -> EntryInfo:
+        with self._reader("probe", topic, position, Permits(1), read_compacted=read_compacted) as consumer:
+            return receive_infos(consumer, self.operation(), 1)[0]
 
     def entry_at(self, topic: TopicName, position: MessageId) -> EntryInfo | None:
         """Returns the visible entry at ``position``; None if there is none."""
-        return probe.entry_at(self._client, topic, position)
+        position = position.whole_entry
+        with self._reader("probe", topic, position, Permits(1)) as consumer:
+            last, before = consumer.last_message_id()
+            if last.whole_entry < position or before >= position:  # not stored yet, or already deleted
+                return None
+            found = receive_infos(consumer, self.operation(), 1)[0]
+            return found if found.id == position else None
 
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
         """Returns the first visible entry after ``position``; None if the broker knows no such entry."""
-        return probe.first_after(self._client, topic, position)
+        with self._reader("probe", topic, position.next_entry, Permits(1)) as consumer:
+            if consumer.last_message_id().last.whole_entry <= position:
+                return None
+            return receive_infos(consumer, self.operation(), 1)[0].id
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
         """Returns a probe of the entries after a position."""
@@ -192,23 +291,96 @@ class PlanningClient:
         """Whether to read the compacted topic, because the log lacks the entries after ``position``."""
         if not self.read_compacted:
             return False
-        log = probe.probe_bounds(self._client, topic)
+        log = self._bounds(topic)
         return position < log.begin or not log.last.is_entry
 
     def first_at(
         self, topic: TopicName, time_ms: int, margin_ms: int, first: MessageId, last: MessageId
     ) -> MessageId | None:
-        """Returns the first entry in ``[first, last]`` since ``time_ms``; see :func:`probe.first_at`."""
-        compacted = self.read_compacted
-        return probe.first_at(self._client, topic, time_ms, margin_ms, first, last, read_compacted=compacted)
+        """Returns the first visible entry published at ``time_ms`` or later; None if there is none.
+
+        It probes about 2 log2 of the number of entries, and reads the entries of about ``margin_ms`` before
+        the result. An entry that cannot be decoded is passed over. But if it is the last entry, or follows
+        many such entries, it counts as published at ``time_ms``.
+
+        Args:
+            margin_ms: maximum time by which a message is older than one before it.
+            first: start of the search, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
+            last: last visible message, or an earlier message.
+        """
+        if self.read_compacted:
+            # The search ends at the last remaining message: a probe after it would never receive an entry.
+            with self._reader("probe", topic, first, read_compacted=True) as consumer:
+                kept = self._last_kept(consumer)
+            last = min(last, kept)
+            if not kept.is_entry or first > last.whole_entry:
+                return None
+
+        def timed(entry: EntryInfo) -> EntryInfo:
+            return replace(entry, publish_time=time_ms) if entry.corrupt else entry
+
+        def probe(position: MessageId) -> EntryInfo:
+            for _ in range(_MAX_CORRUPT):
+                found = self._probe_entry(topic, position, read_compacted=self.read_compacted)
+                if not found.corrupt or found.id >= last.whole_entry:
+                    break
+                position = found.id.next_entry
+            return timed(found)
+
+        def read(after: MessageId) -> Generator[EntryInfo, None, None]:
+            with EntryProbe(self._client, topic, after, read_compacted=self.read_compacted) as entries:
+                while found := entries.read(WINDOW_BYTES, WINDOW_BYTES, last):
+                    yield from (
+                        timed(each) for each in found if not each.corrupt or each.id >= last.whole_entry
+                    )
+
+        return time_search.first_at(probe, read, time_ms, margin_ms, first, last)
+
+    def _last_kept(self, consumer: Consumer) -> MessageId:
+        last = consumer.last_message_id().last
+        for _ in () if last.is_entry else self.opening_turns():
+            last = consumer.last_message_id().last
+            if last.is_entry:
+                break
+        return last
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> int:
-        """Returns the number of the last entry in the ledger of ``position``; -1 if it does not exist."""
-        return probe.ledger_end(self._client, topic, position, last)
+        """Returns the number of the last entry in the ledger of ``position``; -1 for a missing ledger.
+
+        Args:
+            last: last visible message, which counts as the end of its ledger.
+        """
+        if position.ledger >= last.ledger:
+            return last.entry
+        with self._reader("probe", topic, MessageId(position.ledger, _NO_ENTRY)) as consumer:
+            # The broker begins with the next existing entry. The mark-delete position is the entry before it.
+            before = consumer.last_message_id().mark_delete
+        return before.entry if before.ledger == position.ledger else -1
 
     def count_entries(self, topic: TopicName, end: MessageId, position: MessageId) -> tuple[MessageId, int]:
-        """Returns the result of :func:`probe.count_entries`; retries."""
-        return retry(lambda: probe.count_entries(self._client, topic, end, position), self.operation())
+        """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
+
+        At the beginning of a ledger or topic the entry may be ``(ledger, -1)``. Brokers count up to the
+        topic's end, which may grow. So the entries from ``end`` on are counted twice: if equal, the result is
+        exact. ``end`` must exist, because a reader that begins after a topic's last entry may begin after a
+        newer entry.
+        """
+        return retry(lambda: self._count_entries(topic, end, position), self.operation())
+
+    def _count_entries(self, topic: TopicName, end: MessageId, position: MessageId) -> tuple[MessageId, int]:
+        with (
+            self._reader("planner", topic, position) as reader,
+            self._reader("planner", topic, end) as at_end,
+        ):
+            before = reader.last_message_id().mark_delete
+            for _ in range(_MAX_COUNTS):
+                begun = [each.begin_backlog() for each in (at_end, reader, at_end)]
+                counts = [each.result() for each in begun if each is not None]
+                if len(counts) < len(begun):
+                    raise NotReadyError("the reader was lost", topic=str(topic))
+                if counts[0] == counts[2]:
+                    break
+            return before, counts[1] - counts[0] + 1
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
         """Whether chunked messages lie among the last ``entries`` entries up to a position."""

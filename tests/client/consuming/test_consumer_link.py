@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pulsar_spark.client import Consumer, Deadline, retry_count
+from pulsar_spark.client import Consumer, Deadline, PlanningClient, retry_count
 from pulsar_spark.client.consuming.inbox import Inbox
-from pulsar_spark.client.reading.probe import has_subscription
 from pulsar_spark.errors import (
     BusyError,
     ConnectError,
@@ -163,10 +162,10 @@ def test_whether_a_subscription_exists_is_asked_by_its_name_however_often(broker
     open_consumer(client, DURABLE).close()
     for actions in ([], [action], [action] * 3):
         broker.script(Type.SUBSCRIBE, actions)
-        assert has_subscription(client, TOPIC, DURABLE.name)
+        assert PlanningClient(client).has_subscription(TOPIC, DURABLE.name)
     assert {command.subscription for command in broker.seen(Type.SUBSCRIBE)} == {DURABLE.name}
     broker.script(Type.SUBSCRIBE, [action])
-    assert not has_subscription(client, TOPIC, "another")
+    assert not PlanningClient(client).has_subscription(TOPIC, "another")
 
 
 TOO_MANY = refuses(pb.NotAllowedError, "Exceed the maximum number of subscriptions of the topic: t")
@@ -193,7 +192,7 @@ def test_one_subscription_too_many_is_refused_at_once(broker, client, ids, optio
     with pytest.raises(SubscriptionLimitError, match="Exceed the maximum"):
         open_consumer(client, options)
     broker.script(Type.SUBSCRIBE, [TOO_MANY])
-    assert not has_subscription(client, TOPIC, options.name)
+    assert not PlanningClient(client).has_subscription(TOPIC, options.name)
     assert len(broker.seen(Type.SUBSCRIBE)) == 2
 
 

@@ -5,8 +5,10 @@ import pytest
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import TOPIC, flat, numbered, singles
 from tests.fake_broker import HANG
-from tests.fake_topics import section_of
+from tests.fake_topics import section_of, split_section
 from tests.ranges import read_range
+
+BAD = section_of(b"bad")[:-1] + b"!"  # its checksum is wrong
 
 
 @pytest.fixture
@@ -41,3 +43,8 @@ def in_transactions(broker, topic, count, each):
             ids += [topic.append(section_of(b"in one"), transaction).id for _ in range(each)]
             topic.end(transaction, commit=True)
     return ids
+
+
+def size_of(section):
+    metadata, payload = split_section(section)
+    return metadata.ByteSize() + len(payload)

@@ -4,7 +4,6 @@ import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.client.reading import tail as module
-from pulsar_spark.client.reading.probe import stored_end
 from pulsar_spark.client.reading.tail import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -42,7 +41,7 @@ def of_transaction(broker, topic, count=3):
 
 
 def end(client, told, seen=START):
-    return visible_end(client, SEGMENT, told, stored_end(client, SEGMENT), SILENCE, seen)
+    return visible_end(client, SEGMENT, told, PlanningClient(client).stored_end(SEGMENT), SILENCE, seen)
 
 
 def test_an_old_answer_is_replaced_by_what_is_stored(client, ids):
@@ -100,7 +99,12 @@ def test_a_lost_connection_is_no_silence(broker, client, topic, ids):
 
 def test_a_scan_ends_early_where_its_result_is_no_last_one(broker, client, topic, ids):
     of_transaction(broker, topic)
-    assert visible_end(client, SEGMENT, ids[3], stored_end(client, SEGMENT), SILENCE, patience=0.0) == ids[3]
+    assert (
+        visible_end(
+            client, SEGMENT, ids[3], PlanningClient(client).stored_end(SEGMENT), SILENCE, patience=0.0
+        )
+        == ids[3]
+    )
 
 
 @pytest.mark.parametrize("answer", ["some", "none", "refused"])
@@ -151,7 +155,7 @@ def test_what_the_broker_has_read_over_is_not_waited_for(broker, client, topic, 
     of_transaction(broker, topic)
     with broker.changed:
         topic.end(OPEN, commit=False)
-    assert visible_end(client, SEGMENT, ids[3], stored_end(client, SEGMENT), HANG) == ids[-1]
+    assert visible_end(client, SEGMENT, ids[3], PlanningClient(client).stored_end(SEGMENT), HANG) == ids[-1]
 
 
 def test_a_broker_that_is_slow_is_waited_for(broker, client, ids):
@@ -163,4 +167,4 @@ def test_a_broker_that_is_slow_is_waited_for(broker, client, ids):
         held.release()
 
     broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, pass_on, is_late])  # the end, and after two silences
-    assert visible_end(client, SEGMENT, ids[3], stored_end(client, SEGMENT), HANG) == ids[-1]
+    assert visible_end(client, SEGMENT, ids[3], PlanningClient(client).stored_end(SEGMENT), HANG) == ids[-1]
