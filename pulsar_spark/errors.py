@@ -296,7 +296,7 @@ class TopicNotFoundError(BrokerError):
 
 
 class TopicEndedError(BrokerError):
-    """The topic gets no more messages: it was terminated, or migrated to another cluster. Only a warning."""
+    """The topic gets no more messages: it was terminated, or migrated to another cluster. Only logged."""
 
     code = "PULSAR_TOPIC_ENDED"
     usual_advice = (
@@ -305,7 +305,7 @@ class TopicEndedError(BrokerError):
 
 
 class TopicMigratedError(TopicEndedError):
-    """The topic was made a scalable topic, which has all its new messages. Only a warning."""
+    """The topic was made a scalable topic, which has all its new messages. Only logged."""
 
     code = "PULSAR_TOPIC_MIGRATED"
     usual_advice = (
@@ -489,7 +489,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
         advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
         return NotReadyError(what, topic=topic, advice=advice)
-    # Without a reason a retry helps, for example while the broker deletes a segment.
+    # If the broker gives no reason, a retry helps, for example while the broker deletes a segment.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:

@@ -87,7 +87,7 @@ class MessageId:
         return MessageId(self.ledger, -1)
 
     def back(self, entries: int) -> MessageId:
-        """Returns the position ``entries`` whole entries before, not before :attr:`ledger_start`."""
+        """Returns the position ``entries`` entries further back; at the lowest :attr:`ledger_start`."""
         return MessageId(self.ledger, max(self.entry - entries, -1))
 
     def entries_since(self, start: MessageId) -> int | None:

@@ -25,7 +25,7 @@ _OVERHEAD = 1000  # bytes counted for each schema besides its texts
 # requests are not faster, and may exhaust its memory.
 _IN_FLIGHT = 2
 
-_Key = tuple[str, str, int]  # topic, ``load`` of ``at_all``, version
+_Key = tuple[str, str, int]  # topic, ``load`` (see ``at_all``), version
 _Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
 
 
@@ -158,8 +158,8 @@ class TopicSchemas:
         name, _, version = key
         with self._lock:
             asking = self._asking.setdefault(key, threading.Lock())
-        # One thread requests a version, and the others wait to use its schema. If it got none, each of them
-        # requests it again, because the version may have been registered since.
+        # One thread requests a version; the others wait to use its schema. If the version is missing, each of
+        # them requests it again, because it may have been registered since.
         with asking:
             schema = self._kept_at(key)
             if schema is None:

@@ -78,7 +78,7 @@ class _NamedUpdates:
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted
-        # Number of changes, counted by the session's thread. From 1, so that the first call lists all topics.
+        # Number of changes, counted by the session's thread. Not 0 as ``_seen``, so the first call lists.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}
@@ -320,7 +320,7 @@ class ScalableTopicWatch(_Watch):
 
     @property
     def changed(self) -> bool:
-        """Whether :meth:`topics` returns other topics, or must list them again. Makes no request."""
+        """Whether :meth:`topics` differs from its last result, or must list again. Makes no request."""
         return self._must_list or self._updates.topics is not self._given
 
     def topics(self) -> list[TopicName]:

@@ -19,7 +19,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 # Maximum active and sealed segments, far above real topics: a micro-batch compares all pairs of segments.
 MAX_SEGMENTS = 4_000
 _MAX_HASH = 0xFFFF
-_MAX_NUMBER = (1 << 31) - 1  # a segment's number is an int in rows
+_MAX_NUMBER = (1 << 31) - 1  # rows have a segment's number as a 32-bit int
 
 
 class Segment(NamedTuple):
@@ -115,7 +115,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
 
 
 def _sealed_at(segment: pb.SegmentInfoProto, epoch: int) -> int | None:
-    """Returns the epoch in which a segment was sealed, or the layout's if that is unknown; None: active."""
+    """Returns the epoch in which a segment was sealed, or the layout's epoch if unknown; None: active."""
     if segment.state != pb.SEALED:
         return None
     return segment.sealed_at_epoch if segment.HasField("sealed_at_epoch") else epoch

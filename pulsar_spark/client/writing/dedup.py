@@ -73,7 +73,7 @@ class PartitionRun:
         name: name of its producer.
         begin: id of the first entry that the task has stored in the micro-batch; None if there is none.
         stored: messages that earlier runs have stored.
-        claimed: maximum number of stored messages, by the broker's last sequence id and the entries found.
+        claimed: upper bound of the stored messages, from the broker's last sequence id and the entries found.
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent a message.
@@ -107,7 +107,7 @@ class TopicRun:
         partitions: opened or searched partitions.
         names: segments of a scalable topic; each keeps its index. Empty for other topics.
         epoch: version of the topic's layout of segments before this run received its first row.
-        since: newest such version that an earlier micro-batch is known to have seen; -1 if none is known.
+        since: first version of the layout that this process saw in the micro-batch before; -1: unknown.
     """
 
     stored: StoredRows = field(default_factory=StoredRows)
@@ -134,7 +134,7 @@ class Replay(NamedTuple):
     Attributes:
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
-        is_again: whether the sender of some stored rows had itself found rows of an even earlier run.
+        is_again: whether a run that stored some of them was itself a replay of an even earlier run.
         segments: searched segments of a scalable topic.
     """
 
@@ -192,15 +192,15 @@ class DedupTask:
             )
 
     def opens_all(self, topic: TopicName) -> bool:
-        """Whether to open the producers of all partitions, to search also those without rows of this run.
+        """Whether to open all producers, because partitions without rows of this run must be searched, too.
 
-        A replay that Spark reports needs all. Otherwise the first rows of a task are searched only in their
-        own partitions, and later rows in all, because Spark does not report the repetition of a stage.
+        A replay that Spark reports needs this, and a strict task. Otherwise the first rows open only their
+        own partitions, and later rows open all, because Spark does not report the repetition of a stage.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
     def take_stored(self, topic: TopicName, name: TopicName, partition: PartitionRun) -> None:
-        """Takes the stored rows of a topic partition or segment, which were searched.
+        """Adds a searched topic partition or segment, with the stored rows that were found there.
 
         Raises:
             DuplicatesError: the task is strict, and stored messages cannot be compared.
@@ -359,7 +359,7 @@ class DedupTask:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """Returns totals of the rows that are not sent, because earlier runs stored them, by partition."""
+        """Returns each partition's totals of rows that count as sent, because earlier runs stored them."""
         totals = {}
         for run in self.topics.values():
             found = run.stored.found()

@@ -45,10 +45,10 @@ _log = logging.getLogger(__name__)
 class DedupProducer(Producer):
     """A producer on one topic partition in one run of a task.
 
-    Opening makes one attempt, and does not wait until the producer's name is free: two running copies of a
-    task that wait could each hold half of the names for ever. Call ``read_stored`` once all producers of the
-    topic are open. Each entry names its writer, and the id of the task's first entry in the micro-batch. So
-    the producer waits for the receipt of the first entry before it sends a second one.
+    Opening makes one attempt, and does not wait until the producer's name is free: if two running copies of a
+    task waited, each could keep half of the names for ever. Call ``read_stored`` once all producers of the
+    topic are open. Each later entry contains the id of the task's first entry in the micro-batch. So the
+    producer waits for the receipt of the first entry before it sends a second one.
 
     ``partition`` is a partition of the topic, with its number from 0, or the topic itself. The name and the
     initial sequence id of the options are not used. ``on_receipt`` is not called for messages that are stored
@@ -166,7 +166,7 @@ class DedupProducer(Producer):
             return
         self._partition.has_sent = True
         self._sign()
-        if self._awaits_first:  # only if the segment was sealed before the receipt
+        if self._awaits_first:  # the segment was sealed before the first entry was acknowledged
             self._held.append((send, items))
             return
         if self._partition.begin is not None and not self._dedup.must_prove(self.topic):
@@ -189,15 +189,15 @@ class DedupProducer(Producer):
     def _read_first(self) -> None:
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # -1: a name without messages, so earlier runs used an earlier name, if any
+        if last_of_name >= 0:  # -1: earlier runs have not used this name, only the one before
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
         partition.has_older = self._may_be_own and not is_claimed
-        # A replay is searched for also if the last id claims no rows: a restarted broker takes that id from
-        # the last entry under the name, which any program can write, and other tasks may have stored rows.
+        # Searches even if the last id is of an earlier micro-batch, because a restarted broker reads that id
+        # from any program's last entry under the name, and other tasks may have stored rows.
         if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
             count = max(last, found.newest) - self._ids.first(dedup.origin.batch) + 1
@@ -246,7 +246,7 @@ class DedupProducer(Producer):
             last = self.reopen(self._partition.name, sent + 1)
         except TerminatedError:
             if self.is_sealed:
-                return  # producers of the segments that replace this one prove it
+                return  # the producers of newer segments prove that brokers deduplicate
             raise
         if last > sent:  # another program has written under the name before it was opened again
             raise foreign_writes(str(self.topic), self._partition.name)

@@ -372,7 +372,7 @@ class Producer:
             self._send_group(group)
 
     def _send_group(self, group: list[Outgoing]) -> None:
-        """Puts entries into the window while it has room, and sends them in as few writes as possible."""
+        """Adds entries to the pending window, waits while it is full, and sends them in few writes."""
         with self._changed:
             outgoing, link = self._writer.add(group, time.monotonic()), self._link
         while True:
@@ -462,7 +462,7 @@ class Producer:
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
         proof = writer.registered(answer, max_message_size)
-        if not self._is_fitted:  # only once, because pending entries must not need the encryption keys again
+        if not self._is_fitted:  # only once, so that resending pending entries needs no encryption keys
             self._fit_batches()
             self._is_fitted = True
         self.schema_version = from_wire_version(answer.schema_version)

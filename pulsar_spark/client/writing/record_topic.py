@@ -1,4 +1,4 @@
-"""RecordTopic: a small topic of records that one owner appends to, holds, reads and trims.
+"""RecordTopic: a small topic of records that one owner appends to, reads and trims.
 
 A record is a property of a message without a value, so that it can be read without a private key if the
 namespace requires encryption. RecordTopic does not interpret the bytes. Other programs may append, too
@@ -74,7 +74,7 @@ class _RecordProducer(Producer):
     """A producer that raises an error immediately if a backlog quota blocks it.
 
     It does not wait for a smaller backlog, because only the owner can acknowledge the records in it. A silent
-    connection is closed although entries are pending, because a duplicated record has no further effect.
+    connection is closed although entries are pending. They are sent again: a duplicated record does no harm.
     """
 
     awaits_receipts = False
@@ -186,7 +186,7 @@ class RecordTopic:
         if self._producer is None:
             # Without a name, because other programs could use up the sequence ids of a known name.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # ``may_repeat``, because open transactions could hide stored records from the comparison.
+            # ``may_repeat``, because a search for sent records would not find those that transactions hide.
             self._producer = _RecordProducer(
                 *(self._client, self.topic, options, 1),
                 encryptor=self._encryptor,
@@ -255,7 +255,7 @@ class RecordTopic:
         self.append(value)
         self.flush()
         deadline, begin, position = self._client.operation(), self.read_to, self._producer.sent.last_id
-        # Without a new position, the record was stored before a lost connection, and must be searched for.
+        # The receipt has no position if the record was stored before a lost connection: then search for it.
         appended = None if position is None or position == before else StoredRecord(position, value)
         try:
             records = self._read_visible(appended)
@@ -287,7 +287,7 @@ class RecordTopic:
             time.sleep(_PAUSE)
 
     def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
-        """See :meth:`read`. ``appended``: last record; not read if no other message is new."""
+        """Reads as ``read``; returns ``appended``, the last record, without reading if only it is new."""
         last, mark_delete = self._holder.last_message_id()
         start, end = max(mark_delete, self.read_to), last.whole_entry
         if appended is None or not appended.position == end == start.next_entry:
@@ -320,7 +320,7 @@ def _read_between(client: Client, topic: TopicName, start: MessageId, end: Messa
 def _first_partition(client: Client, topic: TopicName) -> Iterator[TopicName]:
     """Yields the topic, or its first partition if brokers create topics with partitions.
 
-    After an error the client's kept answer is dropped, because the topic may have been deleted.
+    After an error the client forgets the partition, because the topic may have been deleted.
     """
     try:
         yield client.first_partition(topic)

@@ -87,7 +87,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
 
 
 def _since(run: TopicRun, layout: TopicLayout) -> int:
-    """Returns the newest known epoch at or before a write of an earlier micro-batch; -1: none."""
+    """Returns the newest epoch whose layout existed when an earlier micro-batch was written; -1: unknown."""
     older = (layout.segments.get(name) for name, each in run.partitions.items() if each.has_older)
     return max([run.since, *(each.created_at for each in older if each is not None)])
 
@@ -99,7 +99,7 @@ def _left(run: TopicRun, layout: TopicLayout, since: int) -> list[TopicName]:
 
 
 def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:
-    """Returns ``_since``; searches active segments first, to search fewer sealed segments later."""
+    """Returns ``_since``, or a newer epoch from active segments, so that fewer sealed ones are searched."""
     since, segments, size = _since(run, layout), layout.segments.values(), 1
     active = sorted(layout.active, key=lambda each: each.created_at, reverse=True)
     while newer := [each for each in active[:size] if each.created_at > since]:
@@ -134,5 +134,5 @@ def _find(dedup: DedupTask, segment: TopicName, deadline: Deadline, *, is_first:
         return read_stored_run(dedup.client, segment, wanted, dedup.decryptor, _WINDOW_BYTES)
     except DeadlineError as error:
         return StoredRun(unread=error.what)
-    except TopicNotFoundError:  # a query's first micro-batch may find a segment deleted before it
+    except TopicNotFoundError:  # maybe deleted before the query's first micro-batch
         return StoredRun(unread=None if is_first else _DELETED)

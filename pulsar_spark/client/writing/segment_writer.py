@@ -63,8 +63,8 @@ class SegmentWriter(TopicWriter):
     """Writes to the active segments of one scalable topic; see :class:`TopicWriter`.
 
     A row is stored twice only if its producer sends it again after a lost connection, or with a WARNING if a
-    sealed segment cannot be searched for it. An encrypted batch has one key, because the metadata
-    would show several keys unencrypted.
+    sealed segment cannot be searched for it. Encrypted rows are batched only by key (KEY_BASED): the readable
+    metadata of other batches would show several keys.
 
     Raises:
         UnsupportedError: an option cannot be kept when segments change.
@@ -122,7 +122,7 @@ class SegmentWriter(TopicWriter):
     # ---- the layout
 
     def _find_names(self) -> list[TopicName]:
-        # Segments are only appended, in a deduplicating task also by later writers, so each keeps its index.
+        # This list only grows, so segments keep their index. The writers of a deduplicating task share it.
         self._names = [] if self._dedup is None else self._dedup.run_of(self._topic).names
         self._take(self._watch.layout())
         return self._names
@@ -159,7 +159,7 @@ class SegmentWriter(TopicWriter):
         return super()._keep_up_once()
 
     def _with_layout(self, opens: Callable[[], T]) -> T:
-        """Calls a function that opens producers; again after another layout if a segment is sealed.
+        """Calls a function that opens producers; if a segment is sealed, awaits a new layout and repeats.
 
         Raises:
             TerminatedError: segments were sealed in each layout for the send timeout.

@@ -167,7 +167,7 @@ class TopicWriter(Closing):
         self._interceptors.acknowledge()
 
     def _check_ids(self, columns: MessageColumns) -> None:
-        """Refuses rows with own sequence ids if a broker would drop repeated rows because of these ids."""
+        """Refuses sequence ids of rows if brokers could drop a repeated task's rows because of them."""
         is_named = self._transaction is not None and self._options.name is not None
         if columns.sequence_id is not None and (is_named or self._dedup is not None):
             how = "transactions and producerName" if is_named else "delivery=effectively-once"
@@ -240,7 +240,7 @@ class TopicWriter(Closing):
         self._open(self._numbers[:1] if has_shared_name and self._transaction is None else [])
 
     def _open(self, numbers: Sequence[int]) -> None:
-        """Opens the missing producers of partitions; of all, for exclusive access or ``dedup.opens_all``.
+        """Opens the missing producers of ``numbers``, or all for exclusive access or ``dedup.opens_all``.
 
         Writers with the same producer names open the topic's first partition before all others, so that only
         one of them opens more. While a deduplicating task waits for a name, it closes the producers that it
@@ -266,7 +266,7 @@ class TopicWriter(Closing):
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        for some in (opened[:1], opened[1:]):  # if the first finds a replay, the others search, too
+        for some in (opened[:1], opened[1:]):  # a replay found by the first makes the others search
             raise_error_of(run_all([each.read_stored for each in some]))
         self._read_sealed()
         self._open([])  # all partitions, if ``opens_all`` has changed because a replay was found

@@ -69,8 +69,8 @@ class Assembled(NamedTuple):
     Attributes:
         first: id of its first chunk.
         payload: whole payload as stored.
-        is_odd: whether its chunks differ in publish time or sequence id. No client writes such chunks, so one
-            may be another producer's, and the right one may lie before all received chunks.
+        is_odd: whether its chunks differ in publish time or sequence id. No client writes such messages, so
+            one chunk may be another producer's. The right chunk may lie before all received chunks.
     """
 
     first: MessageId
@@ -171,7 +171,7 @@ class _Incomplete:
         if isinstance(pieces, Dropped):
             return pieces
         self.pieces.clear()
-        first, is_odd, data = pieces[0].place, _are_odd(pieces), bytearray()
+        first, is_odd, data = pieces[0].place, not _share_mark(pieces), bytearray()
         pieces.reverse()
         while pieces:  # each piece is freed once copied, so the message is never in memory twice
             data += pieces.pop().payload
@@ -196,14 +196,14 @@ class _Incomplete:
         if not found:
             return Dropped.CONTRADICTION if self.refused else Dropped.SIZE
         pieces = [*found[0], last]
-        # A refused chunk may be the right one, unless its marks differ from those of all chosen chunks.
-        may_be_own = _are_odd(pieces) or last.marks & self.refused or len(self.refused) == _MAX_CHOICES
+        # A refused chunk may be the right one, unless all chosen chunks share a mark that it does not have.
+        may_be_own = not _share_mark(pieces) or last.marks & self.refused or len(self.refused) == _MAX_CHOICES
         return Dropped.CONTRADICTION if len(found) > 1 or (self.refused and may_be_own) else pieces
 
 
-def _are_odd(pieces: list[_Piece]) -> bool:
-    """Whether the chunks have no common publish time and sequence id."""
-    return not set.intersection(*(each.marks for each in pieces))
+def _share_mark(pieces: list[_Piece]) -> bool:
+    """Whether all chunks have a publish time and sequence id in common."""
+    return bool(set.intersection(*(each.marks for each in pieces)))
 
 
 def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
@@ -222,7 +222,7 @@ class ChunkAssembler:
 
     @property
     def dropped(self) -> Counter[Dropped]:
-        """Number of messages given up, or not completed by a last chunk, by reason."""
+        """Number of messages, by reason, that were given up or that a last chunk did not complete."""
         return self._dropped + Counter(each.why for each in self._open.values() if each.why is not None)
 
     @property

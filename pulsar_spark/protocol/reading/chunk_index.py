@@ -42,8 +42,8 @@ _MAX_ENTRIES = 1_000_000
 _NEIGHBOURS = 31
 # Maximum messages that are known as settled: complete, or given up, at a position.
 _MAX_SETTLED = 10_000
-# A message is given up after this many chunks were examined for last chunks that did not complete it. Reading
-# its chunks again counts as _READING chunks.
+# A message is given up when this many of its chunks were examined without completing it, again for each last
+# chunk. Reading the chunks again counts as _READING chunks.
 _MAX_EFFORT = 1_000_000
 _READING = 200_000
 

@@ -141,7 +141,7 @@ class Copied(NamedTuple):
         first = position_of(self.next)
         if first is None:
             return not position.is_entry
-        # If the query had read nothing there, the first copy must be the first entry of some ledger.
+        # The first copy must be of the entry after ``position``; if nothing was read, of a first entry.
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:

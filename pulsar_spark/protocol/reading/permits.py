@@ -11,7 +11,7 @@ from __future__ import annotations
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# Received bytes that may wait, in multiples of ``window_bytes``: first entries may have the maximum size.
+# Maximum waiting bytes, in multiples of ``window_bytes``. Not 1, because the first entries may be large.
 _WINDOWS_HELD = 6
 # Maximum balance: the broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
@@ -38,7 +38,7 @@ class Permits:
 
     @property
     def max_bytes(self) -> int:
-        """Maximum bytes of messages that wait to be read; more only if they suddenly become far larger."""
+        """Maximum received bytes that wait to be read; exceeded only if messages suddenly get far larger."""
         return _WINDOWS_HELD * self._window_bytes
 
     @property

@@ -21,7 +21,7 @@ ledger. The reader's mark-delete position, requested after that entry, decides. 
 nothing while entries arrive, so its mark stays before the first visible entry that it received:
 
     mark                            decision
-    at or before the position       empty: the reader was not moved in this gap, or a later one
+    at or before the position       empty: the broker has not moved the reader past the position
     in the gap                      the broker skipped invisible entries, or moved the reader: probe
     at or after the received entry  the broker moved the reader: read again from the position
 
@@ -32,7 +32,7 @@ A probe is a second reader that begins after the position:
     any other                       read again from the position
 
 If the probe begins in a later ledger, the position's ledger was deleted. This is a loss if an entry of the
-range was read before, or if the reader's begin requires a probe by the first table. Otherwise the deleted
+range was read before, or if the second row of the first table applies to the probe. Otherwise the deleted
 entries were processed, or had been deleted before the range was planned.
 
 Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
@@ -169,7 +169,7 @@ class RangeProgress:
         return False
 
     def _is_late(self, begins: MessageId) -> bool:
-        """Whether messages are lost if a reader can only begin after ``begins``."""
+        """Whether a reader that begins after ``begins`` misses messages that the planned range had."""
         is_after_end = self._visible and begins >= self.end.whole_entry
         return is_after_end or begins > max(self.position, self._begins)
 
@@ -201,12 +201,12 @@ class RangeProgress:
         return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
 
     def judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
-        """Judges the rest of the range when no entry is received; None if entries may still be delivered.
+        """Judges the rest of the range while no entry is received; None: wait, entries may still follow.
 
         Args:
             last: last visible message of the partition.
-            mark_delete: the reader's mark-delete position after it acknowledged ``position``. Brokers
-                acknowledge invisible entries themselves, so it shows up to where the broker has read.
+            mark_delete: the reader's mark-delete position after it acknowledged ``position``. Brokers then
+                move it past invisible entries, so it shows how far the broker has read.
         """
         if self._read_compacted and not last.is_entry:
             return Gap.UNKNOWN  # probe: the topic is empty, or the broker has not opened it yet
@@ -216,17 +216,17 @@ class RangeProgress:
         return Gap.UNKNOWN if has_read_over else None
 
     def judge_probe(self, begins: MessageId, first: MessageId | None, found: MessageId | None) -> ProbedGap:
-        """Judges a gap by the first entry of a second reader after the position.
+        """Judges a gap by the first entry of a second reader that begins after the position.
 
         Args:
-            begins: position after which the second reader began. If that was in a later ledger, the reader
-                has sought ``position``, inclusive, and ``begins`` is where it began then.
+            begins: position after which the second reader began. If it began in a later ledger: where it
+                began after it has sought ``position``, inclusive.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """
         position, lost = self.position, None
         if not self._read_compacted and begins > position and begins.is_entry:
-            return ProbedGap(Gap.SKIPPED)  # the broker moved the second reader, too: read again
+            return ProbedGap(Gap.SKIPPED)  # the broker moved the probing reader, too: read again
         if not self._read_compacted and begins.ledger > position.ledger:
             is_lost = self._has_read or self._is_late(begins)
             self.position = min(begins, self.end)

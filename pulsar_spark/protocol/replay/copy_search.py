@@ -24,7 +24,7 @@ class CopySearch:
         begin: id of the first copy; None if there is none.
         end: id of the last copy.
         copied_from: names of the clusters.
-        is_passed: whether entries further back need not be read, because one is of an earlier micro-batch.
+        is_passed: whether entries further back need not be read: a copy of an earlier micro-batch was found.
     """
 
     is_newest_known = True  # later copies are not awaited, because the replicator may be hours late

@@ -4,12 +4,12 @@ It counts all rows of the micro-batch that the query's runs have stored, by any 
 found again are not duplicated. Rows that it has not found may equal rows sent by this run or another run.
 
     ====================================  ========================================================
-    stored by earlier runs and not found  maximum of duplicated rows
+    earlier runs' rows, not found again   maximum of duplicated rows
     ====================================  ========================================================
-    no rows                               0
-    rows, and one run sent all rows       0: the earlier run had rows that this run does not have
-    rows, and other runs sent rows        the smaller number: rows not found; or rows sent by all
-                                          runs, without the earlier run that has stored most rows
+    none                                  0
+    of one run; this run sent no rows     0: the earlier run had rows that this run does not have
+    any other                             the smaller number: these rows; or rows sent by this run and
+                                          by all earlier runs except the one that stored most rows
     ====================================  ========================================================
 """
 
@@ -30,7 +30,7 @@ def possible_duplicates(stored: Counter[int], run: int, sent: int, found: int) -
         stored: number of stored messages of the micro-batch, by number of the run.
         run: number of this run.
         sent: number of messages sent by this run's tasks, each in its last attempt.
-        found: number of other runs' and attempts' messages that this run has found again.
+        found: number of stored messages that this run has found again, so it did not send them.
     """
     earlier = stored - Counter({run: sent})
     others = sent + earlier.total() - max(earlier.values(), default=0)

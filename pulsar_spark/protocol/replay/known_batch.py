@@ -24,8 +24,8 @@ class KnownBatch:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
         has_read_end: whether a task has read the topic partition's last entries at its start.
-        digests: rows that earlier runs have stored, as first words of their digests, and the numbers of the
-            sending tasks; None if the rows were not read.
+        digests: for each row that earlier runs have stored, the first word of its digest, and the number of
+            the task that sent it; None if the rows were not read.
         copied_from: clusters from which messages that the query wrote in the micro-batch were copied.
     """
 
@@ -34,7 +34,7 @@ class KnownBatch:
     has_read_end: bool = False
     digests: tuple[Words, Ints] | None = None
     copied_from: set[str] = field(default_factory=set)
-    _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # tasks of the entries, in order
+    _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # each entry's last id and task
 
     def add(self, entries: Sequence[OwnEntry]) -> None:
         """Adds entries that were read."""

@@ -17,8 +17,8 @@ later entry shows where the micro-batch began. An entry without ``begin`` proves
                                                   have used the producer's name, or copied the entry
     ============================================  ==========================================================
 
-Brokers do not name the last sequence id in a sealed segment. There the search ends at a named begin, or at
-some entries of earlier writes or micro-batches.
+Brokers do not report the last sequence id of a sealed segment. There the search ends at an entry that names
+the first entry, or after more than ``COPIES`` entries of earlier micro-batches.
 
 The verdict at the end of the search:
 
@@ -30,7 +30,7 @@ The verdict at the end of the search:
     name is missing, or of an earlier
     micro-batch
     none, in a sealed segment                   NOTHING, or MISSING if the search was not complete
-    none, and it cannot be a replay             NOTHING: an earlier write, or another program, has used the
+    none, and ``may_be_replay`` is false        NOTHING: an earlier write, or another program, has used the
                                                 sequence ids
     none, and an entry of the query from an     NOTHING: brokers delete old entries first, so no entry of
     earlier write or micro-batch                the micro-batch was deleted
@@ -41,8 +41,8 @@ The verdict at the end of the search:
 
 FOUND and the last two kinds of NOTHING become HIDDEN if the entry with the last sequence id was not found and
 may become visible: an open transaction of another program may hide it, or a slow broker is still storing it.
-In the first write of a micro-batch, NOTHING for "cannot be a replay" also becomes HIDDEN, because Spark does
-not report each repetition, such as the repetition of a whole stage.
+In the first write of a micro-batch, NOTHING for a false ``may_be_replay`` also becomes HIDDEN, because Spark
+does not report each repetition, such as the repetition of a whole stage.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
-# Without better proof, a search ends when it has found more entries of earlier micro-batches than this. Fewer
-# prove nothing, because another program may have copied them to the end of the topic partition.
+# More entries of earlier micro-batches than this prove that a search has passed the micro-batch. Fewer do not
+# prove it, because another program may have copied them to the end of the topic partition.
 COPIES = 10
 
 
@@ -95,7 +95,7 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """An entry with a valid origin of the query, or several entries with one origin, which has a ``begin``.
+    """One entry with a valid origin of the query, or several with the same origin, which has a ``begin``.
 
     Another program can copy an origin into its own entry. Only the signature of an origin without ``begin``
     also covers the producer's name and the sequence ids.
@@ -105,9 +105,9 @@ class OwnEntry(NamedTuple):
         origin: origin of the entries.
         name: name of the producer.
         last_sequence_id: highest sequence id.
-        is_chunk: whether it is a chunk.
+        is_chunk: whether any of the entries is a chunk.
         newest: id of the last entry; None for one entry.
-        messages: number of messages complete with these entries.
+        messages: number of messages; a message in chunks is counted at its last chunk.
         is_open: whether the last entry is a chunk that does not complete its message.
     """
 
@@ -162,7 +162,7 @@ class RunSearch:
         end: id of the task's last entry.
         lowest: id of the micro-batch's first known entry, by any task.
         is_replay: whether an earlier run or attempt has stored entries of the micro-batch.
-        is_again: whether the sender of such an entry had itself found rows of an even earlier run.
+        is_again: whether a run that stored such an entry was itself a replay of an even earlier run.
         is_late: whether the query has written a later micro-batch.
         of_batches_before: number of found entries of earlier micro-batches.
     """
@@ -177,11 +177,11 @@ class RunSearch:
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
-        self._has_chunks = False  # a chunk was found before the begin was known
-        self._has_last = False  # an entry that names no begin has the last id
-        self._has_exact_last = False  # an entry has the last id under the producer's name
-        self._newest_of_task = -1  # highest id, also of other writes
-        self._oldest = MessageId.LATEST  # the task's first found entry
+        self._has_chunks = False  # whether a found entry without ``begin`` is a chunk
+        self._has_last = False  # whether a found entry without ``begin`` has the last sequence id
+        self._has_exact_last = False  # whether any has it, and the query may have used this id
+        self._newest_of_task = -1  # the task's highest sequence id, in any micro-batch or write
+        self._oldest = MessageId.LATEST  # lowest message id of the task's entries in the micro-batch
         self.newest = -1
         self.of_batches_before = 0
         self._has_older = False  # an entry of an earlier write or micro-batch was found
@@ -231,8 +231,8 @@ class RunSearch:
     def is_passed(self) -> bool:
         """Whether entries further back need not be read.
 
-        While the entry with the last id is expected, the search continues to the begin: the entry that named
-        the begin may be another program's later copy.
+        While ``is_newest_expected``, the search continues back to ``begin``: the entry that named ``begin``
+        may be a copy that another program has stored after the expected entry.
         """
         has_all = self.begin is None or self._oldest <= self.begin or not self.is_newest_expected
         return self.is_begin_known and has_all
@@ -254,15 +254,15 @@ class RunSearch:
         between. These may include entries of this task, so ``unseen`` returns the skipped part.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # then no more entries are skipped
+        is_near = self.begin is not None  # then ``begin`` is near, and no entries are skipped
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
     def unseen(self) -> Unseen | None:
-        """Returns own entries that the search may have skipped; None if there are none.
+        """Returns entries of the task that the search may have skipped; None if there are none.
 
-        Another program may have used the name, or copied an entry under another name or id. So only the entry
-        with the last id, under the name, proves that there are no newer entries.
+        An entry proves that the task has no newer ones only if it has the producer's name and last sequence
+        id, because another program may have copied any entry under another name or id.
         """
         may_be = self._wanted.may_be_replay and self._wanted.is_claimed
         if self.begin is None:
@@ -276,7 +276,7 @@ class RunSearch:
         """Whether no newer entry of the micro-batch can become visible."""
         run, last = self._run, self._wanted.last_sequence_id
         is_of_write_before = bool(run.write) and self._has_older and self.begin is None
-        # Without this rule one entry that another program wrote under the name could delay each micro-batch.
+        # Without a replay, an id of a later micro-batch is another program's, which must not cause delays.
         is_of_later_batch = last >= first_sequence_id(run.batch + 1)
         if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
             return True
@@ -284,9 +284,9 @@ class RunSearch:
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether the entry with the last id was not found, although it must be stored, or is being stored.
+        """Whether the query's entry with the last sequence id is stored, or being stored, but was not found.
 
-        So if the query may have used that id, and an older entry was found: brokers delete old entries first.
+        True if the query may have used the id and an older entry was found: brokers delete old entries first.
         """
         has_others = self._has_older or self.begin is not None
         is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own

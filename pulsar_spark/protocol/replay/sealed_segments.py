@@ -1,8 +1,8 @@
 """Chooses the sealed segments that may have rows of a micro-batch. Pure.
 
 A query writes its micro-batches one after the other. So if it wrote an earlier micro-batch to a segment, the
-segments that were sealed before this segment was created have no rows of the current micro-batch. An entry
-proves this if its origin, the signed field of a query's entries, is valid for the segment.
+segments that were sealed before this segment was created have no rows of the current micro-batch. Such a
+write is proven by an entry in the segment with a valid origin, the signed field of a query's entries.
 
 The epoch of a topic is the version number of its layout, which grows with each change of its segments.
 """
@@ -17,8 +17,8 @@ from pulsar_spark.protocol.segments import Segment, have_each_hash_once
 class SeenEpochs:
     """For the last two micro-batches: the first epoch of a topic that this process saw.
 
-    An earlier write of the same micro-batch proves nothing: when it is repeated, an earlier run may have
-    stored rows of the next write already.
+    Earlier writes of the same micro-batch are not recorded: when the micro-batch is repeated, an earlier run
+    may already have stored rows of the next write.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SeenEpochs:
 def to_search(segments: Collection[Segment], since: int) -> list[Segment]:
     """Returns the sealed segments that may have rows of a micro-batch, the last sealed first.
 
-    ``since``: an epoch at or before a write of an earlier micro-batch; -1: unknown.
+    ``since``: epoch whose layout existed when an earlier micro-batch was written; -1: unknown.
     """
     sealed = [each for each in segments if _sealed_at(each) > since and each.is_sealed]
     return sorted(sealed, key=_sealed_at, reverse=True)

@@ -193,7 +193,7 @@ class _Digests:
         number = number[inside] + self._taken[at]
         left = np.flatnonzero(number < self._count[at])
         at, order, row = at[left], order[left], self._first[at[left]] + number[left]
-        # Different rows with the same first word are not found, and are sent again.
+        # Different rows that share a first word may not be found. They are sent, although they may be stored.
         is_same = (self._digests[row] == digests[order]).all(axis=1)
         np.add.at(self._taken, at[is_same], 1)
         self._is_found[row[is_same]] = True
@@ -231,8 +231,8 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # Extras begin with 0xff, because no encoded row begins so. A row with neither gets b"" also beside rows
-    # with extras, because its digest must not depend on the rows beside it.
+    # Extras begin with 0xff, because no encoded row begins so. A row without version and time always
+    # gets b"", because its digest must not depend on the other rows.
     return [
         b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
         for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)

@@ -12,7 +12,7 @@ import hashlib
 # Number of sequence ids that a micro-batch has; the first used id is in their first half.
 IDS_PER_BATCH = 1 << 32
 
-# This many ids, from a micro-batch's first used id on, count as the query's own.
+# Number of ids, from a micro-batch's first used id on, that only the query is assumed to use.
 _OWN_IDS = 1 << 24
 
 
@@ -41,11 +41,11 @@ class TaskIds:
         return first_sequence_id(batch) + int.from_bytes(digest, "big") // 2
 
     def own(self, batch: int) -> range:
-        """Returns the ids of a micro-batch that count as the query's own."""
+        """Returns the ids of a micro-batch that only the query is assumed to use."""
         return range(first := self.first(batch), first + _OWN_IDS)
 
     def may_be_own(self, last: int) -> bool:
-        """Whether an id may be one of the query's own; -1: no id."""
+        """Whether the query may have used an id; -1: no id."""
         return last >= IDS_PER_BATCH and last in self.own(last // IDS_PER_BATCH - 1)
 
     def following(self, last: int, batch: int) -> int:

@@ -67,7 +67,7 @@ class Packer:
         producer_name: producer's name in each entry.
         max_message_size: the broker's limit in bytes.
         next_sequence_id: sequence id of the next message.
-        own_ids: the rows' own sequence ids.
+        own_ids: sequence ids from the rows' column of sequence ids.
         transaction: transaction of further entries, or None.
         version_field: encoded schema version of further entries; empty for none.
         origin: function that returns an entry's encoded origin, by its stored payload and other metadata
@@ -317,5 +317,5 @@ class Packer:
 
 
 def _key_excess(message: pb.SingleMessageMetadata) -> int:
-    """Returns the bytes by which a message's keys exceed their room in an entry's metadata."""
+    """Returns the bytes by which a message's keys exceed the _KEY_ROOM bytes reserved for them."""
     return max(0, len(message.partition_key) + len(message.ordering_key) - _KEY_ROOM)
