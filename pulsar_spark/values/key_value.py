@@ -249,7 +249,7 @@ class _KeyValueDecoder:
     def _are_inline(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
-        """Flags rows without a key whose payload is a valid INLINE payload, or makes too much work."""
+        """Flags rows without a message key whose payload is valid INLINE; and rows of too much work."""
         are_inline = among & _mask(keys.is_null()) & _mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):

@@ -6,8 +6,8 @@ are counted before they are read. An item counts as the fixed width of its type,
 defaults. Text in the payload is not counted, because its column has the same size.
 
 Work: each value has a budget by its size, and the values of a task share a pool. A unit is about a
-microsecond, the time of reading one item by itself. Items that are read by column take a tenth of a unit and
-are not counted, because ordinary values of the same size take as long.
+microsecond, the time of reading one item by itself. Items that are read by column are not counted: each takes
+a tenth of a unit, so they take no longer than other values of the same size.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def accepted(size: Size) -> Size:
 
 
 def largest_unchecked(growth: float) -> int | None:
-    """Returns the size up to which payloads cannot exceed their limit, so that their items are not counted.
+    """Returns the payload size up to which no value can exceed ``accepted``, so that items are not counted.
 
     Args:
         growth: maximum column bytes for each payload byte.
 
     Returns:
-        The size in bytes; None: no payload can exceed its limit.
+        The size in bytes; None: no value can.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 
@@ -66,7 +66,7 @@ def max_growth(lists: Iterable[tuple[float, int]]) -> float:
 
     Args:
         lists: (maximum column bytes, minimum payload bytes) of an item, for each list and map of a schema.
-            A payload may have as many items of 0 bytes as it has bytes, besides its other items.
+            Items with a minimum of 0 count besides the other items: one for each payload byte.
     """
     found = list(lists)
     return max((size / least for size, least in found if least), default=0.0) + max(
@@ -200,7 +200,7 @@ class ValueWork:
 
     @property
     def refused(self) -> Flags:
-        """Returns flags of the values whose work exceeded their budgets and the pool, bool[n]."""
+        """Returns flags of the values that needed more units than their budget and the pool had, bool[n]."""
         return self._refused[self._rows]
 
     def left(self, row: int) -> float:
@@ -211,9 +211,9 @@ class ValueWork:
         return -1.0 if self._refused[place] else float(self._own[place]) + self._pool.left
 
     def take(self, row: int, units: float) -> bool:
-        """Uses units of a value's budget, then of the task's pool; returns False if both are too small.
+        """Uses units of a value's budget, then of the task's pool; returns False if the value is refused.
 
-        Then the value is refused, and the pool is empty.
+        A value is refused if the budget and the pool together have fewer units; then the pool becomes empty.
         """
         if not self.is_limited or math.isinf(self._own[place := self._rows[row]]):
             return True

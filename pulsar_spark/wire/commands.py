@@ -371,7 +371,7 @@ def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, se
 
 @lru_cache(maxsize=64)
 def _producer_field(producer_id: int) -> bytes:
-    """The producer's id in SEND, and the tag of the sequence id."""
+    """Serializes SEND's field producer_id, and the tag of the next field, sequence_id."""
     return b"\x08" + varint(producer_id) + b"\x10"
 
 

@@ -102,7 +102,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # Encodes the expected bytes, to be compared with the command. Only two lengths are copied from it.
+    # The bytes that the command should begin with; only the lengths of its nested messages are copied.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]

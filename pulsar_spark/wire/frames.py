@@ -233,7 +233,7 @@ class FrameReader:
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _size(self, data: bytes, position: int) -> int:
-        """Returns a frame's size in bytes; or the number of first bytes that are needed to check the size.
+        """Returns a frame's size in bytes; or how many of its bytes are needed before it can be checked.
 
         ``data`` must have at least four bytes of the frame.
         """

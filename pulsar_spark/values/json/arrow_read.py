@@ -35,9 +35,9 @@ _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that 
 _PARTS: Final = 8  # parts into which lines are cut if PyArrow refuses them
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
-# Maximum values of a call, with nulls: PyArrow uses about ten bytes for each value besides its column.
+# Maximum values and nulls of a call: PyArrow uses about ten bytes for each value besides its column.
 _MAX_VALUES: Final = 1 << 21
-# Maximum values of a row, nulls (0.1 us each) included: _MAX_PER_BYTE for each byte, at least _FEW_VALUES.
+# Maximum values of a row: max(_FEW_VALUES, _MAX_PER_BYTE * bytes). Nulls count, because each takes 0.1 us.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
@@ -107,13 +107,13 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """Returns the maximum values in each payload, int64[n]; in list items only if _has_wide_items."""
+        """Returns the maximum values in each payload, int64[n]; counts list items only if _has_wide_items."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)
             braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
             nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
-            counts += self._item_width * (braces - 1 + nulls)  # each brace but the first begins an item
+            counts += self._item_width * (braces - 1 + nulls)  # items: each brace but the first, each null
         return counts
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
@@ -125,7 +125,7 @@ class ArrowReader:
             parts = [part for part in cut if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
         if self._form.has_unknown and isinstance(self._tree, JsonRecord):
-            # Rows without values may be misnamed, and so bad: ``objects`` compares their names.
+            # Rows without values are bad if a name differs only in case: ``objects`` finds them.
             left = rows_without_values(column)
             if len(left):
                 kept = np.setdiff1d(np.arange(len(rows)), left)

@@ -2,8 +2,8 @@
 
 Memory is counted only for payloads that are large enough to use too much, by the rule in ``value_bounds``.
 Time is counted for values that are processed one by one: JSON of any form, and values that ``leaves``
-converts, where equal values count once. A value in a union counts once for each member of the union that is
-tried; from the second member on, all values within it count, too.
+converts, where equal values count once. A value in a union counts once for each member that is tried. From
+the second member on, each value inside this value counts, too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class JsonBudget:
             self._spend(is_full, f"it would take at least {taken} bytes as columns; the maximum is {most}")
 
     def give_room_back(self, before: Ints, rows: Ints, others: Ints) -> None:
-        """Restores the memory of values that did not fit the member as which they were read.
+        """Restores the memory of values that were read as a union's member, but did not fit it.
 
         Args:
             before: ``room`` before the values were read.

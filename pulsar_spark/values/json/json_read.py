@@ -40,7 +40,7 @@ from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, largest_unchecked, rows_to_check
 
 _SAMPLE: Final = 256
-# Tokens are commas, colons and opening brackets, even in strings: their number limits that of the values.
+# Tokens: commas, colons and opening brackets, even in strings. Each JSON value but the first follows one.
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
 # Maximum payload bytes of a call, because Python's objects use up to forty bytes for each payload byte.
 _MAX_BYTES: Final = 1 << 20
@@ -99,7 +99,7 @@ class _JsonDecoder:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
-        if work.is_limited:  # counts tokens beyond one for two bytes; ordinary values have fewer
+        if work.is_limited:  # counts only tokens above one per two bytes: ordinary values have fewer
             tokens = count_bytes(values, _IS_TOKEN)
             dense = np.maximum(tokens - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))

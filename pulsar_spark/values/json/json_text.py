@@ -156,7 +156,7 @@ def _require_years(days: Ints, path: str) -> None:
 
 
 def _matrix(strings: pa.StringArray, form: bytes) -> Cells:
-    """Returns equally long strings as cells, with the letters T and Z at their places in ``form``."""
+    """Returns equally long strings as cells, with T and Z where the example ``form`` has these letters."""
     count = len(strings)
     row = np.frombuffer(form, np.uint8)
     data = np.empty((count, len(form)), np.uint8)

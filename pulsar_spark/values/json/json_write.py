@@ -267,7 +267,7 @@ def _items(
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
-    """Writes ``before``, and values with quotes or null, in each row."""
+    """Writes in each row the text ``before``, and then the value, with its quotes, or null."""
     has = writer.has(column)
     if has is None:
         return _pieces([before + writer.quote, *writer.write(column), writer.quote])

@@ -378,7 +378,7 @@ def _time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts dates, or timestamps with seconds and, if the type has a zone, Z; LeftError for others."""
+    """Converts ISO texts; LeftError for timestamps without seconds, or without Z if the type has a zone."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None

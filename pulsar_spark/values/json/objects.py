@@ -69,7 +69,7 @@ from pulsar_spark.values.json.tree import (
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
-_SPARSE: Final = 8  # if records have this many times more members than names, only the names are visited
+_SPARSE: Final = 8  # records with fewer names than members / _SPARSE are read name by name
 _NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # leaf of the names of a map
 _UNITS: Final = 2.0  # units of work of a value that is converted by itself
 
@@ -174,7 +174,7 @@ class _Columns:
 
         Args:
             values: parsed values, [m]; None is null.
-            owner: for each value, index (among the n values) of the value that contains it, int64[m].
+            owner: index in ``is_bad`` of the flag to set if the value is bad, for each value, int64[m].
         """
         if self._is_again:
             self._budget.read_again(self._payload_of[owner])
@@ -198,9 +198,9 @@ class _Columns:
     def _below(
         self, node: JsonNode, values: list[Any], owner: Ints, place: Callable[[int], tuple[str, int]]
     ) -> pa.Array:
-        """Reads parts of values like ``read``; puts the part's name before the path of the first mistake.
+        """Reads values inside other values, such as items; completes the path of the first mistake.
 
-        ``place``: index of a part -> its name in the path, and the index of the value that contains it.
+        ``place``: index in ``values`` -> first part of the path, and index of the value around this value.
         """
         was_good = not self._reason
         column = self.read(node, values, owner)
@@ -210,7 +210,7 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Replaces values of other types by None, and flags them as bad; also returns if any is None."""
+        """Replaces values of other types than ``kind`` by None, flagged as bad; True: a value is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
@@ -245,7 +245,7 @@ class _Columns:
             if (count_bad := int(np.count_nonzero(self.is_bad))) > known_bad:
                 known_bad = count_bad
                 values = [value or {} for value in self._not_bad(values, owner)]
-            # ``part`` has the values of the member, ``some`` the rows that have the member; None: all rows.
+            # ``some``: indexes of the records that have the member, or None for all. ``part``: their values.
             some, part = (found or {}).get(member.key) or (None, _values(member.key, values))
             mine = owner if some is None else owner[some]
 
@@ -288,7 +288,7 @@ class _Columns:
             values = list(map(pairs_of, values))
         values, has_null = self._only(list, "an array", values, owner)
         some, offsets, validity = self._items(node, values, owner, has_null=has_null)
-        # A single array is not copied, because it may be large: large payloads are read one by one.
+        # A single array is not copied, because it may be huge: a large payload is read alone.
         items = some[0] if len(some) == 1 else list(chain.from_iterable(some))
         place = _places(offsets, "[{}]".format)
         column = self._below(node.item, items, np.repeat(owner, np.diff(offsets)), place)
@@ -316,7 +316,7 @@ class _Columns:
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
     ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
-        """Returns the values with nulls and too large values emptied, offsets of items, and the validity."""
+        """Returns the values, empty if null or too large; the offsets of their items; and the validity."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
         lengths = np.fromiter(map(len, some), np.int64, len(some))
@@ -450,7 +450,7 @@ def _values(key: str, values: list[Any]) -> list[Any]:
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
-    """Returns for each member without a default the indexes of the records that have it, and its values."""
+    """Returns key -> (indexes of the records with the key, values of the key); no keys with a default."""
     found: dict[str, tuple[list[int], list[Any]]] = {
         member.key: ([], []) for member in node.members if member.default is None
     }
@@ -464,7 +464,7 @@ def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int]
 
 
 def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[str, int]]:
-    """Makes the argument ``place`` of ``_below`` for items; ``name``: index in the array or map -> name."""
+    """Returns ``place`` for ``_below``; ``name``: index in an array or map -> first part of the path."""
 
     def place(index: int) -> tuple[str, int]:
         at = int(np.searchsorted(offsets, index, side="right")) - 1

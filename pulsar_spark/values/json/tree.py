@@ -160,7 +160,7 @@ class JsonRecord:
     """Members, in the order of the column's fields; other names of a payload are ignored.
 
     Attributes:
-        names: names that payloads may have for fields of either version; only set for the root.
+        names: names that payloads have for fields of the writer's or reader's schema; empty below the root.
     """
 
     type: pa.DataType
@@ -200,7 +200,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the larger of an item's column bytes and half of its bytes during reading, to be counted."""
+    """Returns the bytes to count for an item: in the column, or half of those during reading if more."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -260,7 +260,7 @@ def added_text(node: JsonNode) -> int:
 
 
 def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
-    """Returns the type ``whole``, with the types of ``part`` for the fields that ``part`` has, too."""
+    """Returns ``whole``, but with the type in ``part`` for each field that ``part`` has."""
     if pa.types.is_struct(whole):
         fields = []
         for field in whole:
@@ -276,9 +276,9 @@ def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
 
 
 def select(column: pa.Array, part: pa.DataType) -> pa.Array:
-    """Returns the column with only the fields of ``part``, the type of the result, in the order of ``part``.
+    """Returns the column as type ``part``: only the fields of ``part``, in this order.
 
-    ``column`` has no offset, and the type that ``filled_type`` returned for ``part``.
+    ``column`` must have no offset. Its type must be ``filled_type(whole, part)`` for some ``whole``.
     """
     if column.type.equals(part):
         return column
@@ -397,7 +397,7 @@ class _Maker:
         if logical.startswith("time-") and not pa.types.is_floating(target):
             return JsonLeaf(JsonKind.TIME, target, unit=unit_of(reader, pa.time64("ns")))
         if _is_text(writer) and _is_text(reader):
-            source = arrow_type(writer)  # because payloads have base64 only if the writer's type is bytes
+            source = arrow_type(writer)  # the writer's: only writers of bytes may have written base64
         scale = getattr(writer or reader, "scale", 0) if self._is_connect else None
         if logical == "number" and scale is not None:
             return JsonLeaf(JsonKind.NUMBER, target, scale=scale)
@@ -443,10 +443,10 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
 
 
 def misnamed(node: JsonRecord, values: list[Any], column: pa.StructArray) -> dict[int, str]:
-    """Returns row -> reason of each misnamed record; ``values``: parsed values of ``column``.
+    """Returns row -> reason for each record that is bad because a name is written in another case.
 
-    A record is misnamed if all its fields are null, it has none of the schema's names, and it has a name that
-    differs from a name of the schema only in case.
+    All fields of such a record are null, none of its names is in the schema, and a name differs from a name
+    in the schema only in case. ``values``: parsed values of ``column``.
     """
     rows = rows_without_values(column)
     if not len(rows):

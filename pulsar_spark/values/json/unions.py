@@ -30,7 +30,7 @@ class UnionMembers:
         # Sets of members: integers with a bit for each member.
         self._known: dict[str, int] = {}  # for each name, the records that have it
         self._maps = self._any = self._leaves = 0
-        self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
+        self._usual: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
         self._orders: dict[tuple[type, Hashable], MemberOrder] = {}
         for number, member in enumerate(node.members):
             bit = 1 << number
@@ -44,10 +44,10 @@ class UnionMembers:
                 continue
             elif isinstance(member, JsonLeaf):
                 self._leaves |= bit
-            for kind in _alike(member):
-                self._alike[kind] |= bit
-        # If at most _FEW members accept objects, "any JSON" is tried before records that lack a name.
-        self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
+            for kind in _usual_types(member):
+                self._usual[kind] |= bit
+        # If at most _FEW members accept objects, "any JSON" precedes records that lack a name of the object.
+        self._is_any_soon = (self._usual[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
         """Returns the order for a value; values of equal Python type and names share an order."""
@@ -60,23 +60,23 @@ class UnionMembers:
 
     def _groups(self, value: Any) -> list[int]:
         kind = type(value)
-        alike = self._alike.get(kind, 0)
-        others = self._leaves & ~alike
+        usual = self._usual.get(kind, 0)
+        others = self._leaves & ~usual
         if kind is list:
-            return [alike, self._any, others]
+            return [usual, self._any, others]
         if kind is not dict:
-            return [alike, others, self._any]
-        fitting = alike
+            return [usual, others, self._any]
+        fitting = usual
         for name in value:
             fitting &= self._known.get(name, 0) | self._maps
             if not fitting:
                 break
-        others = alike & ~fitting
+        others = usual & ~fitting
         return [fitting, self._any, others] if self._is_any_soon else [fitting, others, self._any]
 
 
-def _alike(node: JsonNode) -> tuple[type, ...]:
-    """Returns the Python types of a member's usual values."""
+def _usual_types(node: JsonNode) -> tuple[type, ...]:
+    """Returns the Python types of the parsed values that usually fit a member."""
     if isinstance(node, JsonRecord | JsonMap):
         return (dict,)
     if isinstance(node, JsonArray):

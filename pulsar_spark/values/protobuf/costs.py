@@ -156,7 +156,7 @@ def _added_text(reader: TypeReader) -> int:
 
 
 def row_cost(root: StructReader, message: DescriptorProto) -> int:
-    """Returns the maximum bytes that a payload uses even if it is empty: message, names and defaults."""
+    """Returns the maximum bytes of an empty payload: of its message, enum names and defaults."""
     return _message_size(message) + _added_text(root)
 
 
@@ -187,9 +187,9 @@ def _all_fields(fields: CountedFields) -> Iterator[tuple[int, CountedField]]:
 
 
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
-    """Subtracts a payload and all its items from ``room``, until no room is left or the payload is malformed.
+    """Subtracts the memory and the work of a payload and all its items from ``room``.
 
-    Fields on the wire and their items also count as work.
+    Stops if no memory or no work is left, or if the payload is malformed.
     """
     left, work = room.left - COPIES * len(payload), room.work
     at, end = 0, len(payload)
@@ -260,9 +260,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
 
 def max_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """Returns the maximum number of items in each payload that make ``MESSAGE_WORK``, int64[n].
+    """Returns the maximum number of items with the work ``MESSAGE_WORK`` in each payload, int64[n].
 
-    Counts the bytes that may begin a message in a repeated field, or all bytes if packed items become JSON.
+    Each byte that may begin a message in a repeated field counts; if packed items become JSON, every byte.
     """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):

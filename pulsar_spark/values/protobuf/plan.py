@@ -306,7 +306,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Defines an enum whose other numbers the runtime treats as unknown fields; returns its name."""
+        """Defines a closed enum: numbers without a name become unknown fields. Returns the enum's name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
@@ -341,7 +341,7 @@ def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name
 
 
 def _join_oneof(message: DescriptorProto, index: int) -> None:
-    """Adds the message's last field to a oneof; of its fields, the runtime keeps the last on the wire."""
+    """Adds the message's last field to a oneof. The runtime keeps only the oneof field last on the wire."""
     name = f"o{index}"
     names = [oneof.name for oneof in message.oneof_decl]
     if name not in names:

@@ -99,7 +99,7 @@ class _ProtobufDecoder:
     parser: Any  # message class that parses several payloads at once, as items of its repeated field f1
     counted: CountedFields
     cost: ValueCost
-    unchecked: int | None  # size up to which payloads cannot become too large columns; None: any size
+    unchecked: int | None  # payloads up to this many bytes cannot use too much memory; None: no payload can
 
     @property
     def type(self) -> pa.DataType:

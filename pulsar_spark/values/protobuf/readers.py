@@ -327,7 +327,7 @@ def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
 
 @dataclass(slots=True)
 class JsonReader:
-    """Reads messages as JSON; ``fields``: readers of their fields, by names in the parser, such as M0.f1."""
+    """Reads messages as JSON; ``fields``: field's full name in the parser, such as M0.f1 -> reader."""
 
     fields: dict[str, FieldReader] = dataclasses.field(default_factory=dict)
     type: ClassVar = pa.string()

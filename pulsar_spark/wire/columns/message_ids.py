@@ -29,7 +29,7 @@ _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 # One call of _mixed is faster than a call of _alike for each group of similar entries, if there are at least
 # _MANY_GROUPS groups with fewer than _FEW_IDS ids each on average.
 _MANY_GROUPS, _FEW_IDS = 5, 500
-KEPT_SIZE = 20_000  # maximum messages of a batch whose matrices of ``_suffixes`` are cached
+KEPT_SIZE = 20_000  # maximum messages of a batch for which the result of ``_suffixes`` is cached
 
 
 def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int | Ints) -> pa.BinaryArray:
@@ -45,7 +45,7 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int | Ints)
         return pa.array([], pa.binary())
     if not isinstance(partition, int):
         return _mixed(ledger, entry, sizes, partition)
-    if len(entry) == 1 and not sizes[0]:  # the usual case of a short range
+    if len(entry) == 1 and not sizes[0]:  # one unbatched entry, usual for a short range
         return pa.array([_single(MessageId(int(ledger[0]), int(entry[0])), partition)], pa.binary())
     widths = _widths(entry)
     changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
@@ -142,7 +142,7 @@ def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:
 
 
 def _suffixes(size: int) -> list[_Bytes]:
-    """Returns the fields batch_index and batch_size of a batch's messages, one matrix for each length."""
+    """Serializes batch_index and batch_size of each message as a row; rows of one length form a matrix."""
     return _kept_suffixes(size) if size <= KEPT_SIZE else _new_suffixes(size)
 
 

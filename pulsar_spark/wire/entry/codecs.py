@@ -106,7 +106,7 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Bu
         return None
     view, end = _view(plain), 0
     for size in sizes:
-        # The first misplaced separator shows the first block with a wrong size.
+        # A block of a wrong size shifts the separator after it.
         if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
             return None
         end += size + SEPARATOR_SIZE
@@ -161,7 +161,7 @@ def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: b
 
 @lru_cache(maxsize=4096)
 def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """Returns the head of a frame of ``size`` bytes; ``largest``: largest raw or compressed block."""
+    """Returns an LZ4 frame's head; ``largest``: maximum bytes of a block, compressed or decompressed."""
     block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
     # Version 1, independent blocks, no checksums, with the content size.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")

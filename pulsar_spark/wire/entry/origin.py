@@ -34,7 +34,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
 _FIELDS = struct.Struct(">IIHqiI")
-_LEDGER = 10  # offset of the ledger id, whose first bit is its sign
+_LEDGER = 10  # offset of the ledger id; the first byte of a negative id is above 0x7f
 _SIGNATURE_SIZE = 12
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _AGAIN = 1 << 31
@@ -78,7 +78,7 @@ def encode_origin(
         payload: stored payload of the entry; used only if the origin has no ``begin``.
         metadata: other metadata of the entry, serialized; used like the payload. Empty for a chunk.
     """
-    if metadata and origin.begin is None:  # in the order in which readers serialize it
+    if metadata and origin.begin is None:  # in the field order of ``metadata_before``
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
     run = origin.run | (_AGAIN if origin.is_again else 0)
@@ -108,7 +108,7 @@ def task_of_origin(field: bytes) -> int:
 
 
 def has_begin(field: bytes) -> bool:
-    """Whether a field without its tag has ``Origin.begin``; then its signature covers no payload."""
+    """Whether an encoded origin has ``begin``. If so, its signature does not cover the payload."""
     return field[_LEDGER : _LEDGER + 1] < b"\x80"
 
 

@@ -114,8 +114,8 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
 
     The search fails if a value contains such bytes by chance; text and most binary values do not.
     The size of metadata below 1 KiB is two zero bytes, a byte below 4, and any byte. So the search finds
-    16-bit words of a zero byte and a byte below 4. They are bytes 1 and 2 of a size at an even position, or
-    bytes 2 and 3 at an odd position. Then the tag after the size must equal the first message's.
+    16-bit words of a zero byte and a byte below 4: the first two bytes of a size at an even position, or the
+    middle two of a size at an odd position. Then the tag after the size must equal the first message's.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
@@ -134,10 +134,10 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
 
 
 def _confirmed(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Returns the starts at which, or ``gap`` bytes before which, the message of another start ends.
+    """Returns only the guessed starts where another guessed message ends, or ends ``gap`` bytes before.
 
-    Other starts are inside of values. Repeats until all starts are confirmed, because a removed start may
-    have confirmed another. Assumes only texts below 128 bytes before ``payload_size``.
+    Other starts are inside of values. Repeats the check after removals, because a removed start may have
+    confirmed another. Assumes that only texts below 128 bytes precede ``payload_size``.
     """
     last = len(array) - 1
     at = np.minimum(starts + 4, last)
@@ -196,7 +196,7 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 def _walk_at_once(
     array: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
 ) -> Fields | None:
-    """Guesses the starts without stepping through the messages, and walks; None if no guess is right."""
+    """Guesses all starts, by one size or by a search, and reads the fields; None if no guess is right."""
     fields = _walk_from(array, _starts_of_one_size(array, count, after), max_properties, after)
     if fields is None and len(array) < _LONG * count:
         gap = 0 if after is None else int(after.max())

@@ -69,7 +69,7 @@ class Fields:
         start: start of each message, int64[n].
         value: starts and ends of the messages' values, int64[n] each.
         spans: field number -> (starts, ends, has) of bytes and texts; no item if no message has the field.
-            If ``has`` is false, start and end are one position that keeps the starts ascending.
+            If ``has`` is false, both are the message's ``start``, so that the starts ascend.
         numbers: field number -> (values, has), values as signed 64 bit; no item if no message has the field.
         properties: (row, name start, name end, value start, value end), int64[m] each, ordered by row.
         alike: headers, if all have the same layout; then ``spans`` and ``properties`` are not set.

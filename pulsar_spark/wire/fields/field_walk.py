@@ -92,7 +92,7 @@ def walk(
     that have the same next field.
 
     Args:
-        starts: ascending positions up to ``cursor``; a field that a message lacks gets an empty span there.
+        starts: ascending positions up to ``cursor``; start and end of each field that the message lacks.
         cursor: start of each message's metadata.
         ends: end of each message's metadata, inside the body.
 
@@ -148,7 +148,7 @@ def _walk_field(
         values, cursor = varints(body, cursor, limits)
         if kind is FieldKind.NUMBER:
             found.set_number(tag >> 3, rows, values)
-        return cursor  # a number is ignored if the field should be bytes
+        return cursor
     require(tag & 7 == BYTES)
     cursor, end = lengths(body, cursor, limits)
     match kind:
@@ -199,7 +199,7 @@ def varints(body: Bytes, cursor: Ints, limits: Ints, max_size: int = LONGEST_VAR
     cursor = cursor + 1
     more = read > 0x7F
     longer = int(np.count_nonzero(more))
-    # After a byte above 0x7f, the next bytes are a varint of the higher bits; ``- 1`` clears the top bit.
+    # After a byte above 0x7f, the next bytes are a varint of the higher bits. ``- 1`` subtracts the 0x80.
     if longer == len(more):
         rest, cursor = varints(body, cursor, limits, max_size - 1)
         values += (rest - 1) << 7
@@ -214,7 +214,7 @@ _MAX_SIZE = 256  # maximum bytes of a header; longer headers are rare
 _SHORT = 24  # maximum bytes of a header that is read in place; longer headers are read faster from a copy
 _WORD = WORD.itemsize
 _PROPERTY_KEY, _PROPERTY_VALUE = 0x0A, 0x12
-# Steps of _varints, each joining groups of bits in pairs: masks of lower and of upper groups, and the shift.
+# Steps of _varints; each joins pairs of bit groups: (mask of lower groups, mask of upper groups, shift).
 _JOINS = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
