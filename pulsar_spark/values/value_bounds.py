@@ -54,7 +54,7 @@ def largest_unchecked(growth: float) -> int | None:
 
 
 def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[np.int64]:
-    """Returns the indexes of values of more than ``unchecked`` bytes, int64[m]; none if it is None."""
+    """Returns the indexes of values of more than ``unchecked`` bytes, int64[m]; with None, of no value."""
     if unchecked is None or values.nbytes <= unchecked:
         return np.zeros(0, np.int64)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()

@@ -188,7 +188,7 @@ class Receipts(NamedTuple):
 
     Attributes:
         ledgers: ledger ids, [n]; negative: the broker dropped the entry, because its sequence id is not above
-            the last stored id.
+            the producer's last stored sequence id.
     """
 
     producer_id: int

@@ -351,7 +351,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata cannot be parsed") from error
     if not parsed.IsInitialized():
         raise CorruptError("an entry's metadata lacks a required field")
-    # The size is compared first, because counting takes longer; each property has more than one byte.
+    # Bytes are compared first, because counting takes longer; a property has more than one byte.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"

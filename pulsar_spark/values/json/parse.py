@@ -66,7 +66,7 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
         read = _parse_usual if has_unusual else _parse_strict
     values: list[Any] = [None] * len(some)
     bad = []
-    # Refused payloads are kept, because an error takes microseconds, and many messages may have the same.
+    # Refused payloads are kept: an error takes microseconds, and many messages may have the same payload.
     refused: set[bytes] = set()
     for row, payload in enumerate(some):
         if payload in refused:

@@ -403,7 +403,7 @@ class _Checker:
     def message(
         self, theirs: DefinedMessage, own: DefinedMessage, target: Iterable[pa.Field], path: str
     ) -> None:
-        # A message's fields are indexed once, because it may be large, and the type of many fields.
+        # A message's fields are indexed once, because a large message may be the type of many fields.
         if theirs.name not in self._by_number:
             self._by_number[theirs.name] = {field.number: field for field in theirs.proto.field}
         if own.name not in self._by_name:

@@ -124,7 +124,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
             found.add(row, field.number, value)
         for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
             number, value = unknown.field_number, unknown.data
-            # Protobuf stores a number that its CompressionType lacks as an unknown field; readers need it.
+            # Protobuf stores an unknown CompressionType as an unknown field, but readers need the number.
             is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
             if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
                 found.add(row, number, value)
