@@ -217,9 +217,9 @@ def _merged(pieces: Sequence[EncodedField]) -> list[EncodedField]:
     return merged
 
 
-def binary_of(data: Buffer, offsets: Ints) -> pa.BinaryArray:
+def binary_of(data: Buffer | pa.Buffer, offsets: npt.NDArray[np.integer]) -> pa.BinaryArray:
     """Returns the items ``data[offsets[i]:offsets[i + 1]]``, not copied; offsets must be below 2 GiB."""
-    bounds = pa.py_buffer(offsets.astype(np.int32))
+    bounds = pa.py_buffer(offsets.astype(np.int32, copy=False))
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)])
 
 
@@ -248,10 +248,7 @@ def to_mask(array: pa.BooleanArray) -> Flags:
 
 def fixed_width(data: bytes, width: int) -> pa.BinaryArray:
     """Cuts ``data`` into items of ``width`` bytes."""
-    offsets = np.arange(0, len(data) + 1, width, dtype=np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    return binary_of(data, np.arange(0, len(data) + 1, width, dtype=np.int32))
 
 
 def varints(tag: bytes, numbers: Ints, has: Flags | None) -> pa.BinaryArray:
@@ -274,5 +271,4 @@ def varints(tag: bytes, numbers: Ints, has: Flags | None) -> pa.BinaryArray:
         return fixed_width(matrix.tobytes(), matrix.shape[1])
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
-    data = matrix[np.arange(matrix.shape[1]) < sizes[:, None]]
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return binary_of(matrix[np.arange(matrix.shape[1]) < sizes[:, None]].data, offsets)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
-from pulsar_spark.arrow.join import EncodedField, big_endian, join, lengths
+from pulsar_spark.arrow.join import EncodedField, big_endian, binary_of, join, lengths
 from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
@@ -326,8 +326,7 @@ class _KeyValueEncoder:
         if self.is_separated:
             return EncodedValues(value, key)
         joined = join([*_with_length(key), *_with_length(value)], len(rows))
-        offsets, data = (pa.py_buffer(each) for each in (joined.offsets.astype(np.int32), joined.buffer))
-        values = pa.Array.from_buffers(pa.binary(), len(rows), [None, offsets, data])
+        values = binary_of(joined.buffer, joined.offsets)
         if rows.null_count:
             values = with_nulls(values, _mask(rows.is_null()))
         return EncodedValues(values)

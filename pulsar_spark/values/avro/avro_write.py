@@ -13,7 +13,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.join import EncodedField, lengths
+from pulsar_spark.arrow.join import EncodedField, lengths, one_field
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
@@ -87,7 +87,7 @@ def _scalar(found: ColumnFit) -> Write:
                     column_values.decimal_column(column, avro.precision, avro.scale), avro.size
                 )
             ]
-        return lambda column: [pieces.texts(column_values.sized_column(column, avro.size, path))]
+        return lambda column: [one_field(column_values.sized_column(column, avro.size, path))]
     assert isinstance(avro, AvroPrimitive)
     if is_null(avro):
         return lambda column: []

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.arrow.join import to_mask
 from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.values.time_units import NANOS_OF_DAY
 
@@ -53,15 +54,9 @@ def require(is_good: Flags, path: str, what: str) -> None:
         raise Misfit(int(np.argmin(is_good)), path, what)
 
 
-def mask(column: pa.BooleanArray) -> Flags:
-    """Returns a column without nulls as bool[n]."""
-    found: Flags = column.to_numpy(zero_copy_only=False)
-    return found
-
-
 def validity(column: pa.Array) -> Flags | None:
     """Returns flags of the rows that are not null; None: no row is null."""
-    return mask(column.is_valid()) if column.null_count else None
+    return to_mask(column.is_valid()) if column.null_count else None
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
@@ -189,7 +184,7 @@ def require_distinct(keys: pa.StringArray, starts: Ints, path: str) -> None:
 def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
     """Returns binary for a field of fixed size; raises Misfit for another size."""
     values = binary_column(column)
-    is_good = mask(pc.equal(pc.binary_length(values), size).fill_null(True))
+    is_good = to_mask(pc.equal(pc.binary_length(values), size).fill_null(True))
     require(is_good, path, f"a binary value that does not have the {size} bytes of the topic's type")
     return values
 
@@ -199,7 +194,7 @@ def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
     strings = string_column(column, path)
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
     if places.null_count > strings.null_count:
-        is_good = mask(pc.or_(places.is_valid(), strings.is_null()))
+        is_good = to_mask(pc.or_(places.is_valid(), strings.is_null()))
         require(is_good, path, f"a string that is not a symbol of enum {enum.name[:100]!a}")
     found: Ints = places.fill_null(0).to_numpy().astype(np.int64)
     return found

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.arrow.join import EncodedField, EncodedMessages, join, lengths
-from pulsar_spark.values.encode.column_values import Misfit, mask, require, too_large
+from pulsar_spark.arrow.join import EncodedField, EncodedMessages, binary_of, join, one_field, to_mask
+from pulsar_spark.values.encode.column_values import Misfit, require, too_large
 from pulsar_spark.values.interfaces import EncodedValues
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
@@ -131,11 +131,6 @@ def masked(piece: Piece, has: Flags) -> Piece:
     return Cells(piece.data, used, np.where(has, piece.sizes, 0))
 
 
-def texts(column: pa.BinaryArray) -> EncodedField:
-    """Returns a column of binary or strings as a piece; a null has no bytes."""
-    return EncodedField(column, lengths(column))
-
-
 def _join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
     """Joins the pieces of each of ``count`` rows; raises OptionError beyond 2 GiB."""
     fields: list[EncodedField] = []
@@ -151,28 +146,13 @@ def _join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
     return join(fields, count)
 
 
-def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryArray:
-    """Returns bytes as ``binary``, with a value from each offset to the next.
-
-    Args:
-        rows: joined rows.
-        offsets: int64[n + 1], offsets in the bytes of ``rows``; None: each row is a value.
-    """
-    starts = rows.offsets if offsets is None else offsets
-    return pa.Array.from_buffers(
-        pa.binary(),
-        len(starts) - 1,
-        [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(rows.buffer)],
-    )
-
-
 def _spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
     """Returns a piece in which the flagged rows are ``rows``, in order, and all other rows are empty."""
     sizes = np.zeros(len(has), np.int64)
     sizes[has] = np.diff(rows.offsets)
     offsets = np.zeros(len(has) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    return EncodedField(to_binary(rows, offsets), sizes)
+    return EncodedField(binary_of(rows.buffer, offsets), sizes)
 
 
 def _spread(words: _Words) -> _Words:
@@ -249,7 +229,7 @@ def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
         flat = np.ascontiguousarray(data)[used]
     if starts[-1] > MAX_SIZE:
         raise too_large()
-    return [EncodedField(to_binary(EncodedMessages(memoryview(flat.data), starts)), sizes)]
+    return [EncodedField(binary_of(flat.data, starts), sizes)]
 
 
 def _side_by_side(
@@ -282,9 +262,10 @@ class RowEncoder:
     def encode(self, rows: pa.Array) -> EncodedValues:
         """Encodes n rows; raises SchemaError for a row that does not fit, and OptionError beyond 2 GiB."""
         try:
-            return EncodedValues(to_binary(joined(self.write, rows)))
+            found = joined(self.write, rows)
         except Misfit as misfit:
             raise misfit.error() from None
+        return EncodedValues(binary_of(found.buffer, found.offsets))
 
 
 def joined(write: Write, column: pa.Array) -> EncodedMessages:
@@ -314,7 +295,7 @@ def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
         found = joined(write, items)
     except Misfit as misfit:
         raise misfit.at(int(np.searchsorted(starts, misfit.row, "right")) - 1) from None
-    return texts(to_binary(found, found.offsets[starts]))
+    return one_field(binary_of(found.buffer, found.offsets[starts]))
 
 
 def members_of(
@@ -332,7 +313,7 @@ def members_of(
         Misfit: a row has several members, or none although the field is not nullable.
     """
     members = column.flatten()
-    has = [mask(member.is_valid()) for member in members]
+    has = [to_mask(member.is_valid()) for member in members]
     count: Ints = np.sum(has, axis=0)
     require(count <= 1, path, "several members of a union, which can have only one value")
     if not is_nullable:

@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Ints, offsets_of
-from pulsar_spark.arrow.join import EncodedField, EncodedMessages, join, lengths
+from pulsar_spark.arrow.join import EncodedField, binary_of, join, lengths, one_field, to_mask
 from pulsar_spark.values.encode.column_values import (
     floats,
     integers,
-    mask,
     require,
     string_column,
     times_of_day,
@@ -30,7 +29,7 @@ from pulsar_spark.values.encode.column_values import (
     validity,
     whole_numbers,
 )
-from pulsar_spark.values.encode.pieces import MAX_SIZE, Cells, Piece, Write, texts, to_binary
+from pulsar_spark.values.encode.pieces import MAX_SIZE, Cells, Piece, Write
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
@@ -69,12 +68,12 @@ def _escaped(strings: pa.StringArray) -> pa.BinaryArray:
 
 def string_text(strings: pa.StringArray) -> list[Piece]:
     """Writes strings with JSON's escapes; raises OptionError beyond 2 GiB."""
-    return [texts(_escaped(strings))]
+    return [one_field(_escaped(strings))]
 
 
 def plain_text(column: pa.Array) -> list[Piece]:
     """Writes booleans, integers and decimals."""
-    return [texts(column.cast(pa.string()).cast(pa.binary()))]
+    return [one_field(column.cast(pa.string()).cast(pa.binary()))]
 
 
 def number_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
@@ -103,10 +102,10 @@ def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Pie
     has = validity(column)
     require(np.isfinite(numbers), path, "NaN or infinity, which JSON does not support")
     strings = pa.array(numbers, mask=None if has is None else ~has).cast(pa.string())
-    pieces: list[Piece] = [texts(strings.cast(pa.binary()))]
+    pieces: list[Piece] = [one_field(strings.cast(pa.binary()))]
     is_whole = numbers == np.floor(numbers)
     if is_whole.any():
-        lacks = is_whole & ~mask(pc.match_substring(strings, "e").fill_null(True))
+        lacks = is_whole & ~to_mask(pc.match_substring(strings, "e").fill_null(True))
         tail = np.broadcast_to(np.frombuffer(b".0", np.uint8), (len(strings), 2))
         pieces.append(Cells(tail, np.broadcast_to(lacks[:, None], tail.shape), np.where(lacks, 2, 0)))
     return pieces
@@ -127,8 +126,7 @@ def base64_text(values: pa.BinaryArray) -> list[Piece]:
     offsets = padded.offsets // 3 * 4
     for place in (1, 2):
         encoded[offsets[1:][padding >= place] - place] = ord("=")
-    found = to_binary(EncodedMessages(memoryview(encoded.data), offsets))
-    return [EncodedField(found, np.diff(offsets))]
+    return [EncodedField(binary_of(encoded.data, offsets), np.diff(offsets))]
 
 
 def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
@@ -212,13 +210,13 @@ def _no_json(name: str) -> object:
 
 def _require_number(strings: pa.StringArray, path: str) -> None:
     is_good = pc.match_substring_regex(strings, _NUMBER).fill_null(True)
-    require(mask(is_good), path, "text that is not a number")
+    require(to_mask(is_good), path, "text that is not a number")
 
 
 def _require_char(strings: pa.StringArray, path: str) -> None:
     # A character of four bytes in UTF-8 is two characters in Java.
     is_good = pc.and_(pc.equal(pc.utf8_length(strings), 1), pc.less(pc.binary_length(strings), 4))
-    require(mask(is_good.fill_null(True)), path, "text that is not one character of Java")
+    require(to_mask(is_good.fill_null(True)), path, "text that is not one character of Java")
 
 
 _CHECKS: Final[dict[str, Callable[[pa.StringArray, str], None]]] = {

@@ -412,7 +412,7 @@ def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
     text = np.frombuffer(bytearray(base64.b64encode(padded.data)), np.uint8)
     text[4 * lacks_one - 1] = _PAD
     text[4 * lacks_two - 2] = _PAD
-    return _array(text, 4 * ends)
+    return binary_of(text.data, np.append(0, 4 * ends))
 
 
 def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
@@ -436,9 +436,4 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
     is_held[ends[has_two] // 4 * 3 - 2] = False
     decoded_sizes = sizes // 4 * 3
     decoded_sizes[has_text] -= has_one.astype(np.int64) + has_two
-    return _array(decoded[is_held], np.cumsum(decoded_sizes))
-
-
-def _array(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
-    offsets = pa.py_buffer(np.append(0, ends).astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(ends), [None, offsets, pa.py_buffer(data)])
+    return binary_of(decoded[is_held].data, np.append(0, np.cumsum(decoded_sizes)))

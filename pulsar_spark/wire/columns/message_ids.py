@@ -130,8 +130,7 @@ def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> p
         at += len(suffix) * length
     offsets = np.zeros(len(entry) * len(ends) + 1, np.int32)
     offsets[1:].reshape(len(entry), -1)[:] = np.arange(len(entry))[:, np.newaxis] * ends[-1] + ends
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(body)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+    return binary_of(body.data, offsets)
 
 
 def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_nulls
-from pulsar_spark.arrow.join import bytes_field, join, lengths
+from pulsar_spark.arrow.join import binary_of, bytes_field, join, lengths
 from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import (
@@ -175,8 +175,7 @@ def encode_singles(
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
     offsets = np.zeros(len(payloads) + 1, np.int32)
     np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), joined_buffer(payloads)]
-    values = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
+    values = binary_of(joined_buffer(payloads), offsets)
     return values if null is None else with_nulls(values, null)
 
 
