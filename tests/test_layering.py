@@ -26,7 +26,7 @@ BELOW = {
     "libraries": {"errors"},
     "lazy_imports": set(),
     "version": set(),
-    "schema": set(),
+    "schema": {"errors"},
     "unparsable": set(),
     "arrow": {"errors"},
     "wire": {"errors", "ids", "schema", "unparsable", "arrow"},

@@ -22,8 +22,7 @@ from pulsar_spark.client import ClientOptions, Consumer, SubscriptionOptions, sh
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
-from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.unbatched import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle, encode_batch_messages, encode_singles
 from tests.ranges import read_range
 
 _BEGINNING = MessageId(-1, -1)

@@ -11,9 +11,8 @@ from integration.broker.waiting import HANG
 from integration.helpers.peer import Record
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.columns.entry_messages import decode_batches, decode_singles
 from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns
-from pulsar_spark.wire.columns.unbatched import decode_singles
 from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from tests.ranges import read_range

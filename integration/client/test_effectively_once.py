@@ -18,8 +18,8 @@ from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.unbatched import encode_singles
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

@@ -32,7 +32,7 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.spark.plan.subscription import Subscription
-from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.wire_values import from_wire_version
 from tests.writes import send_all, write_all
 

@@ -12,8 +12,7 @@ from pulsar_spark.client import EntryField, Origin, Producer, ProducerOptions, S
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages, encode_singles
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.origin import decode_origin
 from tests.fake_topics import signed_metadata

@@ -34,9 +34,8 @@ from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle, decode_batches
 from pulsar_spark.wire.columns.message_ids import parse_message_id
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
 from pulsar_spark.wire.entry.codecs import decompress, decompress_together
 from pulsar_spark.wire.entry.entries import Entries, Entry, decode
 from pulsar_spark.wire.entry.entry_fields import EntryField

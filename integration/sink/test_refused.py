@@ -23,8 +23,8 @@ from integration.helpers.replays import STRICT, Replays, number_in
 from pulsar_spark.client import Producer, ProducerOptions
 from pulsar_spark.errors import NotAllowedError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.unbatched import encode_singles
 
 ROWS = 3000
 REFUSED = 1500  # the number of the row that is refused

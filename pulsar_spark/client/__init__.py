@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from pulsar_spark.protocol.replay.task_ids import first_sequence_id
     from pulsar_spark.protocol.segments import Segment, TopicLayout
     from pulsar_spark.protocol.writing.batcher import BatcherBuilder
+    from pulsar_spark.protocol.writing.partition_writer import SentTotals
     from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace
     from pulsar_spark.protocol.writing.schema_choice import (
         KeyValueEncoding,
@@ -105,7 +106,6 @@ if TYPE_CHECKING:
         RowType,
         kind_of_values,
     )
-    from pulsar_spark.protocol.writing.sent_totals import SentTotals
     from pulsar_spark.schema import Schema, SchemaType
     from pulsar_spark.values.interfaces import ValueEncoder
     from pulsar_spark.values.protobuf.definition import protobuf_schema

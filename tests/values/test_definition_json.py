@@ -4,9 +4,8 @@ import json
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.schema import MAX_BYTES, MAX_MARKS, Schema, SchemaType, parse_json
 from pulsar_spark.values import formats
-from pulsar_spark.values.definition_json import MAX_BYTES, MAX_MARKS, parse_json
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

@@ -21,9 +21,13 @@ from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.copies import CopyRange, source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
+from pulsar_spark.wire.columns.entry_messages import (
+    DecodedBatches,
+    decode_batches,
+    decode_joined,
+    decode_singles,
+)
 from pulsar_spark.wire.columns.message_columns import DecodedColumns
-from pulsar_spark.wire.columns.unbatched import decode_singles
 from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
 from pulsar_spark.wire.entry.entries import FREE_MESSAGES, Entries, Entry, max_messages
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE

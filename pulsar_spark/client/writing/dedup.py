@@ -29,10 +29,10 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, Words, extras_of, first_words
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH
 from pulsar_spark.protocol.writing.batcher import stable_order
+from pulsar_spark.protocol.writing.partition_writer import SentTotals
 from pulsar_spark.protocol.writing.routing import Partitions, TaskPlace
-from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.schema import Schema
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import EncodedKeys, MessageColumns
 from pulsar_spark.wire.entry.origin import Origin
 

@@ -26,7 +26,7 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.stored_ids import foreign_writes
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
 # Maximum last id under a producer's name. A higher id is another program's and leaves none for the task.

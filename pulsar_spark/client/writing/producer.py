@@ -30,13 +30,12 @@ from pulsar_spark.protocol.pauses import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
-from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, SentTotals, Step, WriterState
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.routing import Words
-from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.wire_values import from_wire_version

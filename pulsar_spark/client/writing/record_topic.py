@@ -30,8 +30,8 @@ from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.copies import source_of
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.unbatched import encode_singles
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entry.entries import Entry
 

@@ -37,6 +37,7 @@ from pulsar_spark.protocol.writing.batcher import (
     order_by_group,
 )
 from pulsar_spark.protocol.writing.outgoing import Outgoing
+from pulsar_spark.protocol.writing.partition_writer import SentTotals
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.routing import (
     Partitions,
@@ -46,10 +47,8 @@ from pulsar_spark.protocol.writing.routing import (
     bucket_hashes,
     raw_hashes,
 )
-from pulsar_spark.protocol.writing.sent_totals import SentTotals
-from pulsar_spark.wire.columns.batches import decode_batches, encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle, decode_batches, encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import EncodedKeys, MessageColumns
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
 
 # Seconds after which a wait for another layout checks whether the writer is being closed.
 _PAUSE = 0.5

@@ -47,17 +47,16 @@ from pulsar_spark.protocol.writing.batcher import (
     split_runs,
     unless_all,
 )
+from pulsar_spark.protocol.writing.partition_writer import SentTotals
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace, Words
-from pulsar_spark.protocol.writing.sent_totals import SentTotals
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages, encode_singles
 from pulsar_spark.wire.columns.message_columns import (
     EncodedKeys,
     MessageColumns,
     check_properties,
     encode_keys,
 )
-from pulsar_spark.wire.columns.unbatched import encode_singles
 
 # Maximum seconds until the keeper thread notices that a connection was lost between two calls.
 _REOPEN_INTERVAL = 0.5

@@ -11,7 +11,7 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.encode_metadata import chunk_fields
 from pulsar_spark.wire.frames import encode_command_head, encode_section_head, is_intact, metadata_of_head
 

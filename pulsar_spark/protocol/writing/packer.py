@@ -17,7 +17,7 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.batcher import Batch, SequenceIds
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.encode_metadata import (
     batch_metadata,

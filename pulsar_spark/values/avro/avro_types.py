@@ -14,8 +14,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.schema import Schema
-from pulsar_spark.values.definition_json import WAY_OUT, parse_json, too_large
+from pulsar_spark.schema import WAY_OUT, Schema, parse_json, too_large
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import MAX_BYTES
 from pulsar_spark.values.avro.avro_types import (
     FLOAT_OVERFLOW,
     AvroArray,
@@ -37,7 +38,6 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
     shown_name,
 )
-from pulsar_spark.values.definition_json import MAX_BYTES
 from pulsar_spark.values.encode import pieces
 from pulsar_spark.values.encode.column_values import Misfit
 from pulsar_spark.values.encode.field_fit import ColumnFit, fit

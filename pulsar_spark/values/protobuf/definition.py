@@ -25,9 +25,8 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
-from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.schema import Schema, SchemaType, parse_json
 from pulsar_spark.unparsable import UNPARSABLE
-from pulsar_spark.values.definition_json import parse_json
 
 _F = FieldDescriptorProto
 T = TypeVar("T")

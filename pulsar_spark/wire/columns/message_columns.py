@@ -73,7 +73,7 @@ class MessageColumns:
 
 
 class DecodedColumns:
-    """Decoded messages by column, as in MessageColumns; nulls as in :func:`batches.decode_batches`.
+    """Decoded messages by column, as in MessageColumns; nulls as in :func:`entry_messages.decode_batches`.
 
     A column is made when it is first requested.
 

@@ -18,7 +18,6 @@ import numpy as np
 from pulsar_spark.arrow.arrays import Bytes, Ints, every
 from pulsar_spark.arrow.spans import Grid, grid_of, grid_of_rows, items_at
 from pulsar_spark.errors import assert_never
-from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
 from pulsar_spark.wire.fields.field_spans import (
     BYTES,
     LONGEST_VARINT,
@@ -324,3 +323,37 @@ def _varints(words: Words, size: int) -> Ints:
         values = values & np.uint64(low) | (values & np.uint64(high)) >> np.uint64(shift)
     numbers: Ints = values.view(np.int64)
     return numbers
+
+
+class MalformedError(Exception):
+    """A message's metadata is malformed; the error's text describes the fault."""
+
+
+def scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
+    """Reads a varint; returns value and end. Bits above the 64th are dropped, as in protobuf.
+
+    Raises:
+        MalformedError: the varint ends after ``end``, or has more than ten bytes.
+    """
+    if cursor < end and body[cursor] < 0x80:
+        return body[cursor], cursor + 1
+    value = shift = 0
+    for at in range(cursor, min(end, cursor + LONGEST_VARINT)):
+        byte = body[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at + 1
+        shift += 7
+    raise MalformedError("a truncated varint")
+
+
+def scan_length(body: bytes, cursor: int, end: int) -> tuple[int, int]:
+    """Reads a length; returns start and end of the bytes after it.
+
+    Raises:
+        MalformedError: the bytes end after ``end``, or the length is truncated.
+    """
+    length, at = scan_varint(body, cursor, end)
+    if length > end - at:
+        raise MalformedError("a field that ends after its message")
+    return at, at + length

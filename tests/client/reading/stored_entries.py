@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.entries import Entry

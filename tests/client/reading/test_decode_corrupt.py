@@ -6,7 +6,7 @@ from pulsar_spark.client.reading import decode
 from pulsar_spark.client.reading.decode import MAX_MESSAGES, RangeEntries
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from tests.client.reading.decoded_entries import CODECS, decoded, decoded_ranges, values

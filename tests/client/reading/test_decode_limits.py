@@ -12,7 +12,7 @@ from pulsar_spark.client.reading import decode
 from pulsar_spark.client.reading.decode import MAX_UNCOMPRESSED
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.fields import field_spans
 from tests.client.reading.decoded_entries import decoded, values

@@ -12,7 +12,7 @@ from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueRea
 from pulsar_spark.values import formats, value_bounds
 from pulsar_spark.values.value_bounds import WorkPool
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import CsvDecoder, installed
 from tests.client.reading.stored_entries import TOPIC, columns, entry_of

@@ -2,8 +2,7 @@
 
 from pulsar_spark.client import Producer
 from pulsar_spark.protocol.writing.batcher import Batch
-from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages, encode_singles
 from tests.client.clients import TOPIC, columns, producing
 from tests.fake_clients import Type
 

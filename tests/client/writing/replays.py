@@ -29,7 +29,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import BusyError, DuplicatesError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.columns.entry_messages import decode_batches
 from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import client_of, producing

@@ -8,8 +8,7 @@ from pulsar_spark.client import retry_count
 from pulsar_spark.errors import QueueFullError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages, encode_singles
 from tests.client.clients import (
     START,
     TOPIC,

@@ -11,8 +11,7 @@ from pulsar_spark.errors import AuthError, CryptoError, SendError, TopicNotFound
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages, encode_singles
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered
 from tests.client.writing.producers import open_producer, send, send_batch, sent_ids, store
 from tests.fake_broker import (

@@ -12,7 +12,7 @@ from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing

@@ -22,8 +22,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.protocol.writing.partition_writer import SentTotals
 from pulsar_spark.protocol.writing.pending import SendTimeoutError
-from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
 

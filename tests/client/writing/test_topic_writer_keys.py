@@ -12,7 +12,7 @@ from pulsar_spark.client.writing import topic_writer
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.columns.entry_messages import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.client.writing.told import new_origin, told
 from tests.client.writing.topic_writers import LATE

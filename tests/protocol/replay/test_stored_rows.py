@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.protocol.replay import stored_rows
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, extras_of
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.loops import for_each
 

@@ -11,7 +11,7 @@ from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Writ
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
 from tests.wire.columns.batch_rows import message

@@ -9,7 +9,7 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.entry.encode_metadata import schema_version_field
 from pulsar_spark.wire.entry.entries import Entries, Entry

@@ -16,8 +16,7 @@ from pulsar_spark.protocol.writing.batcher import Batcher
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import decode_batches
-from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.columns.entry_messages import EncodedSingle, decode_batches
 from tests.protocol.writing.partition_writers import (
     CUT,
     DROPPED,

@@ -2,7 +2,7 @@
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
-from pulsar_spark.protocol.writing.sent_totals import ReceiptTally, SentTotals
+from pulsar_spark.protocol.writing.partition_writer import ReceiptTally, SentTotals
 
 HAD_IT = -1, -1
 

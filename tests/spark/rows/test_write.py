@@ -30,7 +30,7 @@ from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.rows.write_values import SinkValues
 from pulsar_spark.spark.spark_api import HAS_READ_LIMITS, arrow_schema
 from pulsar_spark.values.interfaces import EncodedValues
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from tests.work import calls
 
 # Times have the session's zone; Spark 4.0 and 4.1 have no argument for it here.

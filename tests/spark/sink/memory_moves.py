@@ -26,7 +26,7 @@ from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFi
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
 from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
 from pulsar_spark.spark.sink import duplicates
-from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import encode_keys
 from pulsar_spark.wire.entry.origin import Origin
 from tests.client.clients import columns

@@ -5,9 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from pulsar_spark import schema as definitions
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values import definition_json, formats
+from pulsar_spark.values import formats
 from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
@@ -260,7 +261,7 @@ def nested(depth):
 DEEP = record(("x", nested(avro_types.MAX_DEPTH - 2)), name="A")
 LARGE = [
     Schema(SchemaType.AVRO, b'{"type":"array","items":' * 100_000 + b'"int"' + b"}" * 100_000),
-    Schema(SchemaType.AVRO, b" " * (definition_json.MAX_BYTES + 1)),
+    Schema(SchemaType.AVRO, b" " * (definitions.MAX_BYTES + 1)),
     avro(nested(avro_types.MAX_DEPTH + 1)),
     avro(record(("a", DEEP), ("b", {"type": "array", "items": "A"}))),
     avro([record(name=str(i)) for i in range(avro_types.MAX_NODES)]),

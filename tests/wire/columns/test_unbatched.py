@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.entry_messages import decode_singles, encode_singles
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.unbatched import decode_singles, encode_singles
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.unbatched import decode_singles
+from pulsar_spark.wire.columns.entry_messages import decode_singles
 from pulsar_spark.wire.entry.entries import Entries, Entry, decode
 from pulsar_spark.wire.entry.entry_fields import EntryField, read_sections
 from pulsar_spark.wire.frame_runs import Messages, group_for_decoding

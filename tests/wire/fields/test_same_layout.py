@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from pulsar_spark.arrow import spans
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import _NUMBERS as NUMBERS
+from pulsar_spark.wire.columns.entry_messages import _BATCH_NUMBERS as NUMBERS
 from pulsar_spark.wire.columns.message_columns import DecodedColumns
 from pulsar_spark.wire.fields import field_walk
-from pulsar_spark.wire.fields.batch_scan import scan
+from pulsar_spark.wire.fields.batch_fields import scan
 from pulsar_spark.wire.fields.field_spans import KEY, MAX_PROPERTIES, PAYLOAD_SIZE
 from pulsar_spark.wire.fields.field_walk import first_layout, read_alike
-from tests.wire.fields.test_batch_walk import as_array, assert_same, message
+from tests.wire.fields.test_batch_fields import as_array, assert_same, message
 
 COUNT = 30
 NONE = np.array([], np.int64)

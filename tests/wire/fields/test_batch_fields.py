@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.fields import batch_walk
-from pulsar_spark.wire.fields.batch_scan import scan
-from pulsar_spark.wire.fields.batch_walk import (
+from pulsar_spark.wire.fields import batch_fields
+from pulsar_spark.wire.fields.batch_fields import (
     _starts_by_search,
     _starts_of_one_size,
     find_fields,
     find_separated_fields,
+    scan,
 )
 from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES, Fields
 from pulsar_spark.wire.fields.field_walk import NotPlainError
@@ -140,7 +140,7 @@ def test_a_body_full_of_what_looks_like_headers_takes_not_much_more_memory_than_
 
 @pytest.mark.parametrize("block", [16, 30, 64])
 def test_the_search_goes_over_blocks(block, monkeypatch):
-    monkeypatch.setattr(batch_walk, "_BLOCK", block)
+    monkeypatch.setattr(batch_fields, "_BLOCK", block)
     body = b"".join(message(b"x" * (i % 90), partition_key=b"k" * (i % 9)) for i in range(50))
     np.testing.assert_array_equal(_starts_by_search(as_array(body), 50), scan(body, 50).start)
 
@@ -153,7 +153,7 @@ def as_array(body: bytes) -> np.ndarray:
 def no_other_guess(monkeypatch):
     """A search, steps from message to message, or a scan, fail the test."""
     for name in ("_starts_by_search", "_starts_by_steps", "scan"):
-        monkeypatch.setattr(batch_walk, name, lambda *_: pytest.fail("another guess"))
+        monkeypatch.setattr(batch_fields, name, lambda *_: pytest.fail("another guess"))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_messages_of_one_size_need_no_search(payload):
 
 
 def test_long_messages_of_different_sizes_are_not_searched(monkeypatch):
-    monkeypatch.setattr(batch_walk, "_starts_by_search", lambda *_: pytest.fail("a search"))
+    monkeypatch.setattr(batch_fields, "_starts_by_search", lambda *_: pytest.fail("a search"))
     body = b"".join(message(b"v" * (3000 + i % 2)) for i in range(51))
     assert_same(find_fields(body, 51), scan(body, 51))
 
@@ -202,12 +202,54 @@ def test_a_value_that_looks_like_a_message_of_the_average_size():
 def test_a_wrong_guess_is_not_walked_through_other_messages(monkeypatch):
     """Values that look like headers of long metadata must not cost what all bytes after each of them do."""
     walked = []
-    monkeypatch.setattr(batch_walk, "walk", lambda *_: walked.append(True))
+    monkeypatch.setattr(batch_fields, "walk", lambda *_: walked.append(True))
     header = (780).to_bytes(4, "big") + b"\x18"
     lure, last = message(b"v" * 5 + header), message(b"v" * 1000)
     body = lure * 49 + last
     starts = np.append(0, np.arange(1, 50) * len(lure) - len(header))
     starts[-1] = 49 * len(lure)
     with pytest.raises(NotPlainError):
-        batch_walk._walk(as_array(body), starts, MAX_PROPERTIES, None)
+        batch_fields._walk(as_array(body), starts, MAX_PROPERTIES, None)
     assert not walked
+
+
+GOOD = b"\0\0\0\x02\x18\x01v"
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (b"\0\0\0", "message 1 of 2 in a batch begins after the end of the batch"),
+        (b"\0\0\0\x03\x18\0", "the metadata of message 1 in a batch ends after the batch"),
+        (b"\0\0\0\x02\x18\x01", "the payload of message 1 in a batch ends after the batch"),
+        (b"\0\0\0\0", "message 1 in a batch is malformed: no payload_size"),
+        (b"\0\0\0\x03\x18\0\x12", "message 1 in a batch is malformed: a truncated varint"),
+        (
+            b"\0\0\0\x04\x18\0\x12\x09",
+            "message 1 in a batch is malformed: a field that ends after its message",
+        ),
+        (b"\0\0\0\x02\x1a\0", "message 1 in a batch is malformed: an invalid field 3 with wire type 2"),
+        (b"\0\0\0\x04\x18\0\x0a\0", "message 1 in a batch is malformed: a property without key or value"),
+        (b"\0\0\0\x04\x18\0\x7b\x7c", "message 1 in a batch is malformed: an unknown wire type"),
+        (GOOD + b"xy", "2 bytes follow the last of 2 messages in a batch"),
+    ],
+)
+def test_what_is_wrong_is_told(broken, told):
+    with pytest.raises(CorruptError, match=told):
+        scan(GOOD + broken, 2)
+
+
+def test_what_comes_last_wins():
+    fields = scan(b"\0\0\0\x08\x40\x01\x18\x05\x40\x02\x18\x00", 1)
+    assert fields.numbers[8][0].tolist() == [2]
+    assert [bound.tolist() for bound in fields.value] == [[12], [12]]
+
+
+@pytest.mark.parametrize("messages", [1, 30])
+def test_properties_are_bounded_whoever_reads_them(messages):
+    head = b"\x0a\x04\x0a\0\x12\0" * 3 + b"\x18\0"
+    body = (len(head).to_bytes(4, "big") + head) * messages
+    for read in (scan, find_fields):
+        assert read(body, messages, 3 * messages).max_properties(np.array([0])) == 3 * messages
+        with pytest.raises(CorruptError, match="properties, which is the maximum"):
+            read(body, messages, 3 * messages - 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError, OptionError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import decode_batches, decode_joined, encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import decode_batches, decode_joined, encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.loops import for_each
 from tests.wire.columns.batch_rows import (

@@ -2,10 +2,14 @@
 
 A walk needs the start of each message. The starts are guessed, and accepted only if every message ends
 exactly at the guessed start of the next; by induction from byte 0 this proves all starts. If no guess is
-right, or a message is malformed or unusual, :mod:`batch_scan` reads the messages one by one.
+right, or a message is malformed or unusual, a scan reads the messages one by one. It is slower, but accepts
+everything that protobuf allows (unknown fields, any order, repeated fields), and reports the fault of a
+corrupt batch.
 """
 
 from __future__ import annotations
+
+from array import array
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +17,10 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints, every
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import (
     BYTES,
+    FIXED32,
+    FIXED64,
     LARGEST_BATCH,
     MAX_PROPERTIES,
     NULL_KEY,
@@ -29,11 +34,14 @@ from pulsar_spark.wire.fields.field_spans import (
 from pulsar_spark.wire.fields.field_walk import (
     FieldKind,
     Layout,
+    MalformedError,
     NotPlainError,
     big_endian,
     first_layout,
     read_alike,
     require,
+    scan_length,
+    scan_varint,
     walk,
 )
 
@@ -66,15 +74,15 @@ def find_fields(
         CorruptError: ``body`` is not exactly ``count`` well-formed messages, or the messages have more than
             ``max_properties`` in total.
     """
-    array = np.frombuffer(body, np.uint8)
-    if not 0 < count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
-        raise CorruptError(f"a batch of {len(array)} bytes cannot hold {count} messages")
-    fields = _walk_at_once(array, count, max_properties) if count >= _FEW else None
+    data = np.frombuffer(body, np.uint8)
+    if not 0 < count <= len(data) // _MIN_MESSAGE_SIZE or len(data) > LARGEST_BATCH:
+        raise CorruptError(f"a batch of {len(data)} bytes cannot hold {count} messages")
+    fields = _walk_at_once(data, count, max_properties) if count >= _FEW else None
     if fields is not None:
         return fields
     indexed = bytes(body)  # reading single bytes of other types takes longer
     if count >= _FEW:
-        fields = _walk_from(array, _starts_by_steps(indexed, count), max_properties)
+        fields = _walk_from(data, _starts_by_steps(indexed, count), max_properties)
     return scan(indexed, count, max_properties) if fields is None else fields
 
 
@@ -86,21 +94,21 @@ def find_separated_fields(
     ``counts``: number of messages in each batch. Returns None if the batches are malformed or cannot be read
     at once; then remove the gaps and call ``find_fields``.
     """
-    array, count = np.frombuffer(body, np.uint8), int(counts.sum())
-    if not _FEW <= count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
+    data, count = np.frombuffer(body, np.uint8), int(counts.sum())
+    if not _FEW <= count <= len(data) // _MIN_MESSAGE_SIZE or len(data) > LARGEST_BATCH:
         return None
     after = np.zeros(count, np.int64)
     after[np.cumsum(counts) - 1] = gap
-    return _walk_at_once(array, count, max_properties, after)
+    return _walk_at_once(data, count, max_properties, after)
 
 
 # ---- guesses of the messages' starts
 
 
-def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
+def _starts_of_one_size(body: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
     """Returns the starts of messages of one size; None if they cannot have one size."""
     gaps = 0 if after is None else int(after.sum())
-    size, rest = divmod(len(array) - gaps, count)
+    size, rest = divmod(len(body) - gaps, count)
     if rest or size < _MIN_MESSAGE_SIZE:
         return None
     starts = np.arange(count) * size
@@ -109,7 +117,7 @@ def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | 
     return starts
 
 
-def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) -> Ints | None:
+def _starts_by_search(body: npt.NDArray[np.uint8], count: int, gap: int = 0) -> Ints | None:
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
     The search fails if a value contains such bytes by chance; text and most binary values do not.
@@ -117,42 +125,42 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
     16-bit words of a zero byte and a byte below 4: the first two bytes of a size at an even position, or the
     middle two of a size at an odd position. Then the tag after the size must equal the first message's.
     """
-    words = array[: (len(array) - 3) // 2 * 2].view("<u2")
+    words = body[: (len(body) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
     found = np.concatenate([np.flatnonzero(words[at : at + _BLOCK] & 0xFCFF == 0) + at for at in blocks])
     if not count <= len(found) <= _MAX_ZEROS * count or found[0] != 0:
         return None
     found *= 2
-    is_odd = (array[found + 3] == array[4]) & (array[found - 1] == 0)
+    is_odd = (body[found + 3] == body[4]) & (body[found - 1] == 0)
     is_odd[0] = False
-    starts = (found - is_odd)[is_odd | (array[found + 4] == array[4])]
+    starts = (found - is_odd)[is_odd | (body[found + 4] == body[4])]
     if len(starts) > count:
-        starts = starts[(array[starts] == 0) & (array[starts + 1] == 0)]
-    if count < len(starts) <= len(array) // _MIN_DISTANCE:
-        starts = _confirmed(array, starts, gap)
+        starts = starts[(body[starts] == 0) & (body[starts + 1] == 0)]
+    if count < len(starts) <= len(body) // _MIN_DISTANCE:
+        starts = _confirmed(body, starts, gap)
     return starts if len(starts) == count else None
 
 
-def _confirmed(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
+def _confirmed(body: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
     """Returns only the guessed starts where another guessed message ends, or ends ``gap`` bytes before.
 
     Other starts are inside of values. Repeats the check after removals, because a removed start may have
     confirmed another. Assumes that only texts below 128 bytes precede ``payload_size``.
     """
-    last = len(array) - 1
+    last = len(body) - 1
     at = np.minimum(starts + 4, last)
     for _ in range(_MAX_TEXTS):
-        is_text = array[at] != _PAYLOAD_SIZE_TAG
+        is_text = body[at] != _PAYLOAD_SIZE_TAG
         if not is_text.any():
             break
-        at = np.minimum(at + is_text * (2 + array[np.minimum(at + 1, last)].astype(np.int64)), last)
+        at = np.minimum(at + is_text * (2 + body[np.minimum(at + 1, last)].astype(np.int64)), last)
     size = np.zeros(len(starts), np.int64)
     has_more = np.ones(len(starts), np.bool_)
     for byte in range(3):
-        bits = array[np.minimum(at + 1 + byte, last)].astype(np.int64)
+        bits = body[np.minimum(at + 1 + byte, last)].astype(np.int64)
         size += has_more * (bits & 0x7F) << 7 * byte
         has_more &= bits > 0x7F
-    ends = np.minimum(starts + 4 + big_endian(array, np.minimum(starts, last - 3), 4) + size, last + 1)
+    ends = np.minimum(starts + 4 + big_endian(body, np.minimum(starts, last - 3), 4) + size, last + 1)
     for _ in range(_MAX_INSIDE):
         is_next = np.isin(starts, np.concatenate([[0], ends, ends + gap]), kind="table")
         if is_next.all():
@@ -194,13 +202,13 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 
 
 def _walk_at_once(
-    array: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
+    body: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
 ) -> Fields | None:
     """Guesses all starts, by one size or by a search, and reads the fields; None if no guess is right."""
-    fields = _walk_from(array, _starts_of_one_size(array, count, after), max_properties, after)
-    if fields is None and len(array) < _LONG * count:
+    fields = _walk_from(body, _starts_of_one_size(body, count, after), max_properties, after)
+    if fields is None and len(body) < _LONG * count:
         gap = 0 if after is None else int(after.max())
-        fields = _walk_from(array, _starts_by_search(array, count, gap), max_properties, after)
+        fields = _walk_from(body, _starts_by_search(body, count, gap), max_properties, after)
     return fields
 
 
@@ -250,3 +258,155 @@ def _may_be_alike(body: npt.NDArray[np.uint8], starts: Ints) -> bool:
     return all(
         body[start : start + 4].tobytes() == size for start in starts[:: 1 + len(starts) // 4].tolist()
     )
+
+
+# ---- message by message
+
+_KNOWN = dict.fromkeys(NUMBERS, VARINT) | dict.fromkeys(SPANS, BYTES)
+_FIXED_WIDTH = {FIXED64: 8, FIXED32: 4}  # width in bytes
+
+
+def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Fields:
+    """Reads all messages one by one. All well-formed protobuf is accepted.
+
+    Raises:
+        CorruptError: a message is malformed (the error has its index and the fault), or the messages have
+            more than ``max_properties`` in total.
+    """
+    total = len(body)
+    found = _Lists(count, max_properties)
+    at = 0
+    for row in range(count):
+        found.start[row] = at
+        if total - at < 4:
+            raise CorruptError(f"message {row} of {count} in a batch begins after the end of the batch")
+        cursor = at + 4
+        end = cursor + int.from_bytes(body[at:cursor], "big")
+        if end > total:
+            raise CorruptError(f"the metadata of message {row} in a batch ends after the batch")
+        try:
+            size = _scan_message(body, row, cursor, end, found)
+        except MalformedError as broken:
+            raise CorruptError(f"the metadata of message {row} in a batch is malformed: {broken}") from None
+        found.value_at[row] = end
+        at = end + size
+        if at > total:
+            raise CorruptError(f"the payload of message {row} in a batch ends after the batch")
+    if at != total:
+        raise CorruptError(f"{total - at} bytes follow the last of {count} messages in a batch")
+    return found.finish(total)
+
+
+class _Lists:
+    """Collects the results of a scan in arrays that become ``Fields`` without a copy."""
+
+    def __init__(self, count: int, max_properties: int) -> None:
+        self.start = _zeros(count)
+        self.value_at = _zeros(count)
+        self.numbers: dict[int, array[int]] = {}
+        self.spans: dict[int, tuple[array[int], array[int]]] = {}
+        self.has: dict[int, bytearray] = {}
+        self.properties: array[int] = array("q")
+        self._max_properties = max_properties
+
+    def set_number(self, number: int, row: int, value: int) -> None:
+        if number not in self.numbers:
+            self.numbers[number] = _zeros(len(self.start), "Q")
+            self.has[number] = bytearray(len(self.start))
+        self.numbers[number][row] = value
+        self.has[number][row] = 1
+
+    def set_span(self, number: int, row: int, at: int, end: int) -> None:
+        if number not in self.spans:
+            self.spans[number] = _zeros(len(self.start)), _zeros(len(self.start))
+            self.has[number] = bytearray(len(self.start))
+        all_at, all_end = self.spans[number]
+        all_at[row], all_end[row] = at, end
+        self.has[number][row] = 1
+
+    def add_property(self, row: int, spans: tuple[int, int, int, int]) -> None:
+        self.properties.extend((row, *spans))
+        if len(self.properties) > 5 * self._max_properties:
+            raise MalformedError(f"more than {self._max_properties} properties, which is the maximum")
+
+    def finish(self, total: int) -> Fields:
+        start, value_at = (np.frombuffer(one, np.int64) for one in (self.start, self.value_at))
+        fields = Fields(start, (value_at, np.append(start[1:], total)))
+        for number, flags in self.has.items():
+            has = np.frombuffer(flags, np.bool_)
+            if number in self.numbers:
+                fields.numbers[number] = np.frombuffer(self.numbers[number], np.int64), has
+            else:
+                at, end = (np.frombuffer(one, np.int64) for one in self.spans[number])
+                for column in (at, end):
+                    np.copyto(column, start, where=~has)
+                fields.spans[number] = at, end, has
+        if self.properties:
+            row, key, key_end, value, value_end = np.frombuffer(self.properties, np.int64).reshape(-1, 5).T
+            fields.properties = row, key, key_end, value, value_end
+        return fields
+
+
+def _zeros(count: int, kind: str = "q") -> array[int]:
+    return array(kind, bytes(8 * count))
+
+
+def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -> int:
+    """Reads one message's metadata; returns its payload size."""
+    size = -1
+    while cursor < end:
+        tag = body[cursor]
+        cursor += 1
+        if tag > 0x7F:
+            tag, cursor = scan_varint(body, cursor - 1, end)
+        number, wire = tag >> 3, tag & 7
+        if _KNOWN.get(number) != wire:
+            cursor = _skip(body, tag, cursor, end, NULL_KEY)
+            continue
+        value = body[cursor] if cursor < end else 0x80
+        if value < 0x80:
+            cursor += 1
+        else:
+            value, cursor = scan_varint(body, cursor, end)
+        if wire == VARINT:
+            found.set_number(number, row, value)
+            if number == PAYLOAD_SIZE:
+                size = value & 0xFFFFFFFF
+            continue
+        at, cursor = cursor, cursor + value
+        if cursor > end:
+            raise MalformedError("a field that ends after its message")
+        if number == PROPERTIES:
+            found.add_property(row, _scan_property(body, at, cursor))
+        else:
+            found.set_span(number, row, at, cursor)
+    if not 0 <= size <= LARGEST_BATCH:
+        raise MalformedError("no payload_size, or a negative one")
+    return size
+
+
+def _scan_property(body: bytes, cursor: int, end: int) -> tuple[int, int, int, int]:
+    spans: dict[int, tuple[int, int]] = {}
+    while cursor < end:
+        tag, cursor = scan_varint(body, cursor, end)
+        if tag in (0x0A, 0x12):
+            spans[tag] = _, cursor = scan_length(body, cursor, end)
+        else:
+            cursor = _skip(body, tag, cursor, end, 2)
+    if len(spans) < 2:
+        raise MalformedError("a property without key or value")
+    return *spans[0x0A], *spans[0x12]
+
+
+def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> int:
+    """Returns the end of an unknown field. Groups, which Pulsar never used, are refused."""
+    number, wire = tag >> 3, tag & 7
+    if not highest_known < number < 2**29:
+        raise MalformedError(f"an invalid field {number} with wire type {wire}")
+    if wire == VARINT:
+        return scan_varint(body, cursor, end)[1]
+    if wire == BYTES:
+        return scan_length(body, cursor, end)[1]
+    if wire not in _FIXED_WIDTH or end - cursor < _FIXED_WIDTH[wire]:
+        raise MalformedError("an unknown wire type, or a truncated field")
+    return cursor + _FIXED_WIDTH[wire]
