@@ -41,8 +41,8 @@ class TopicSchemas:
 
     All partitions of a topic share its schema. Requests are retried like lookups. If a topic is deleted and
     created again, its versions begin at 0 again: the old versions are dropped as soon as ``latest`` or
-    ``remember`` receives another schema of a version. Versions requested for one ``load``, such as a read,
-    are not used for another.
+    ``remember`` receives a different schema for a kept version. Versions requested for one ``load``, such as
+    a read, are not used for another.
 
     Args:
         ask: function that sends a request to any broker, without retries.

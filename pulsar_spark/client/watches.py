@@ -78,7 +78,7 @@ class _NamedUpdates:
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted
-        # Number of changes, counted by the session's thread. Not 0 as ``_seen``, so the first call lists.
+        # Number of changes, counted by the session's thread. From 1: ``_seen`` is 0, so the first call lists.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}

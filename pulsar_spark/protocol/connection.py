@@ -206,7 +206,7 @@ class Connection:
         self._requests: dict[int, _Request] = {}
         self._expire_at = math.inf  # lower bound of the requests' deadlines
         self._pongs_due = 0
-        self._lists: set[int] = set()  # unanswered requests for lists of topics, also after their timeout
+        self._lists: set[int] = set()  # requests for lists of topics; kept after their timeout until answered
         self._next_request = 0
         self._is_challenged = False  # whether a challenge waits
         self._is_logging_in = False

@@ -45,7 +45,7 @@ _MAC_KEY_SIZE = 16
 _MAC_SIZE = SHA1.digest_size
 # Errors of loading a key; their texts are dropped, because they might contain parts of the key.
 _NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm)
-_NO_ENCODING = bytes(8)  # length of ECIES's optional parameters in the MAC, which are empty
+_NO_ENCODING = bytes(8)  # the MAC's length field for ECIES's optional parameters, here empty
 
 
 class PublicKey(NamedTuple):

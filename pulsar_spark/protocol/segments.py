@@ -16,7 +16,7 @@ from pulsar_spark.errors import OptionError, ProtocolError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum active and sealed segments, far above real topics: a micro-batch compares all pairs of segments.
+# Maximum active and sealed segments, because a micro-batch compares all pairs. Real topics have far fewer.
 MAX_SEGMENTS = 4_000
 _MAX_HASH = 0xFFFF
 _MAX_NUMBER = (1 << 31) - 1  # rows have a segment's number as a 32-bit int

@@ -194,8 +194,8 @@ class DedupTask:
     def opens_all(self, topic: TopicName) -> bool:
         """Whether to open all producers, because partitions without rows of this run must be searched, too.
 
-        A replay that Spark reports needs this, and a strict task. Otherwise the first rows open only their
-        own partitions, and later rows open all, because Spark does not report the repetition of a stage.
+        A replay that Spark reports needs this, and so does a strict task. Otherwise the first rows open only
+        their partitions, and later rows open all, because Spark does not report the repetition of a stage.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
@@ -249,7 +249,7 @@ class DedupTask:
             )
         if self.strict:
             raise self.duplicates(topic, text, "No row is sent")
-        if text not in self._warned:  # old segments, of which there may be thousands, have the same reason
+        if text not in self._warned:  # once, because thousands of old segments may have the same reason
             self._warned.add(text)
             _log.warning(
                 "%s: producer %s: %s. No row is missing, and these messages may be duplicated",

@@ -1,6 +1,6 @@
 """DedupProducer: the producer of a task that may be run again, on one topic partition.
 
-It finds the first entry of the micro-batch in the topic partition. Must not depend on rows, nor on their
+It finds the first entry of the micro-batch in the topic partition. It must not depend on rows, nor on their
 comparison.
 """
 

@@ -116,7 +116,7 @@ class ProducerLink:
                 advice="Stop them, or raise pulsar.client.operationTimeoutMs",
             ) from error
         except SendError as error:
-            # The broker may not have noticed yet that this producer's own connection is lost.
+            # Perhaps this producer itself: the broker may not know yet that its last connection is lost.
             if writer.epoch and f"exclusive producer: {writer.name} " in f"{error.what} ":
                 raise NotReadyError(error.what) from error
             raise

@@ -89,8 +89,8 @@ class _RecordProducer(Producer):
             raise
 
     def _locate(self, deadline: Deadline) -> Session:
-        # The producer is opened for each micro-batch, nearly always at the same broker, so the lookup is
-        # saved.
+        # Makes no lookup, because the producer is opened for each micro-batch, nearly always at the same
+        # broker.
         return self._client.kept_session(self.topic, Purpose.WRITE, deadline)
 
 
@@ -287,7 +287,7 @@ class RecordTopic:
             time.sleep(_PAUSE)
 
     def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
-        """Reads as ``read``; returns ``appended``, the last record, without reading if only it is new."""
+        """Reads as ``read``; returns only ``appended``, without reading, if no other message is new."""
         last, mark_delete = self._holder.last_message_id()
         start, end = max(mark_delete, self.read_to), last.whole_entry
         if appended is None or not appended.position == end == start.next_entry:

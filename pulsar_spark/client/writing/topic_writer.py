@@ -219,7 +219,7 @@ class TopicWriter(Closing):
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
         self.begin_close()
         assert self._closing is not None
-        if self._changed.acquire(timeout=self._closing.left):  # another thread may long hold it
+        if self._changed.acquire(timeout=self._closing.left):  # another thread may hold it for long
             self._changed.notify_all()
             self._changed.release()
         producers = list(self._producers.values())

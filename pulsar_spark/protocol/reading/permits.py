@@ -21,10 +21,10 @@ _MAX_GRANT = (1 << 30) - 1
 class Permits:
     """The balance of one consumer: messages that the broker may still send.
 
-    The balance is refilled to about ``window_bytes``, but not beyond what the range needs; before sizes are
-    known, to ``first_entries``. The consumer is moved past each corrupt entry, and the broker then sends
-    messages again that were in flight. Any producer can write many corrupt entries. So after a move the
-    balance is at most ``first_entries`` plus twice the messages received since the move.
+    The balance is refilled to about ``window_bytes``, but not beyond what the range needs. Until sizes are
+    known, it is refilled to ``first_entries``. The consumer is moved past each corrupt entry, and the broker
+    then sends messages again that were in flight. Any producer can write many corrupt entries. So after a
+    move the balance is at most ``first_entries`` plus twice the messages received since the move.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:

@@ -219,8 +219,8 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader that begins after the position.
 
         Args:
-            begins: position after which the second reader began. If it began in a later ledger: where it
-                began after it has sought ``position``, inclusive.
+            begins: position after which the second reader began. If this was in a later ledger:
+                where a seek to ``position``, inclusive, has then moved the reader.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """

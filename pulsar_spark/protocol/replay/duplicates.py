@@ -66,7 +66,7 @@ class BatchSearch:
         """Whether entries further back need not be read, because an entry before the micro-batch was found.
 
         Another program may have copied an older entry to the end of the topic partition. So if no entry of
-        the micro-batch was found, some more entries are read.
+        the micro-batch was found, more than ``COPIES`` older entries are read.
         """
         return self._oldest < self.begin if self.begin is not None else self._older > COPIES
 

@@ -179,7 +179,7 @@ class RunSearch:
         self._is_begin_certain = False
         self._has_chunks = False  # whether a found entry without ``begin`` is a chunk
         self._has_last = False  # whether a found entry without ``begin`` has the last sequence id
-        self._has_exact_last = False  # whether any has it, and the query may have used this id
+        self._has_exact_last = False  # whether a found entry has the last id, and the query may have used it
         self._newest_of_task = -1  # the task's highest sequence id, in any micro-batch or write
         self._oldest = MessageId.LATEST  # lowest message id of the task's entries in the micro-batch
         self.newest = -1

@@ -193,7 +193,7 @@ class _Digests:
         number = number[inside] + self._taken[at]
         left = np.flatnonzero(number < self._count[at])
         at, order, row = at[left], order[left], self._first[at[left]] + number[left]
-        # Different rows that share a first word may not be found. They are sent, although they may be stored.
+        # Rows whose digests share only the first word may not be found. They are sent, although maybe stored.
         is_same = (self._digests[row] == digests[order]).all(axis=1)
         np.add.at(self._taken, at[is_same], 1)
         self._is_found[row[is_same]] = True
