@@ -185,7 +185,7 @@ def _width(node: JsonNode) -> int:
 
 
 def _item_width(node: JsonNode) -> int:
-    """Returns the largest number of values in a record that is a list item; 0: there is no such record."""
+    """Returns the number of values in the widest record that is a list item; 0: no list item is a record."""
     own = _width(node.item) if isinstance(node, JsonArray) and isinstance(node.item, JsonRecord) else 0
     return max([own, *map(_item_width, parts_of(node))])
 

@@ -1,7 +1,7 @@
 """Leaves (numbers, texts, times and so on) -> columns: one by one, or many at once in their usual form.
 
-``FORMS`` converts parsed values one by one, in every form that ``objects`` lists; arrays of numbers are
-tuples. ``usual_column`` converts many parsed values at once, ``column_of`` an array that PyArrow has read.
+``FORMS`` converts parsed values one by one, in every form that ``objects`` lists; it gets arrays of numbers
+as tuples. ``usual_column`` converts many parsed values at once, ``column_of`` an array that PyArrow has read.
 Both raise LeftError or ``pa.ArrowInvalid`` if Arrow would read a value differently, or not at all.
 """
 

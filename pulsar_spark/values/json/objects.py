@@ -376,7 +376,7 @@ class _Columns:
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
     ) -> tuple[pa.Array, list[int], list[int]]:
-        """Reads values as one member; returns the column, the indexes of values that fit, and all others."""
+        """Reads values as one member; returns the column, the indexes of values that fit, and of others."""
         budget = self._budget
         before = None if budget.room is None else budget.room.copy()
         reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)

@@ -121,7 +121,7 @@ def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # Does not parse a second time by ``json``, because millions of messages may be malformed.
+        # ``json`` does not parse malformed payloads again, because there may be millions.
         if type(error) is _MALFORMED:
             raise _MalformedError from None
     return _parse_unusual(payload, keeps_text)

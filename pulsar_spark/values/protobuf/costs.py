@@ -161,7 +161,7 @@ def row_cost(root: StructReader, message: DescriptorProto) -> int:
 
 
 def growth(fields: CountedFields) -> float:
-    """Returns the maximum bytes for each payload byte, in columns and the runtime."""
+    """Returns the maximum bytes, in columns and in protobuf's runtime together, for each payload byte."""
     return COPIES + max_growth(_lists(fields))
 
 

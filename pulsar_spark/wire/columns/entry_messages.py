@@ -197,7 +197,7 @@ class EncodedSingle(NamedTuple):
         metadata: the message's MessageMetadata from field 4 on. Put fields 1 to 3 (producer name, sequence
             id, publish time) before it, and compression, schema version and so on after it.
         payload: uncompressed value.
-        sequence_ids: the message's own sequence id, as first and last id; None: the producer's next id.
+        sequence_ids: the message's own sequence id, twice (first, last); None: the producer's next id.
     """
 
     metadata: Buffer

@@ -76,7 +76,7 @@ def encode_origin(
     Args:
         secret: the query's secret, at most 64 bytes.
         payload: stored payload of the entry; used only if the origin has no ``begin``.
-        metadata: other metadata of the entry, serialized; used like the payload. Empty for a chunk.
+        metadata: the entry's other metadata, serialized; unused if there is a ``begin``. Empty for a chunk.
     """
     if metadata and origin.begin is None:  # in the field order of ``metadata_before``
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))

@@ -253,7 +253,7 @@ def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int
 
 
 def _may_be_alike(body: npt.NDArray[np.uint8], starts: Ints) -> bool:
-    """Whether some sampled headers have one size, so that comparing all headers pays off."""
+    """Whether a sample of headers has one size, so that it pays off to compare all headers."""
     size = body[:4].tobytes()
     return all(
         body[start : start + 4].tobytes() == size for start in starts[:: 1 + len(starts) // 4].tolist()
