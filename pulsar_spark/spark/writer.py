@@ -26,10 +26,9 @@ from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.sink.delivery import decide_dedup, query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
-from pulsar_spark.spark.sink.micro_batch import micro_batch
+from pulsar_spark.spark.sink.micro_batch import micro_batch, read_write_numbers
 from pulsar_spark.spark.sink.task import load_user_code, write_task
 from pulsar_spark.spark.sink.topic_encoders import pinned_schemas, with_schemas
-from pulsar_spark.spark.sink.write_numbers import read_write_numbers
 from pulsar_spark.spark.spark_api import DataSourceStreamArrowWriter
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark import writer
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink.commit_log import QueryLog
+from pulsar_spark.spark.sink.micro_batch import count_write, read_write_numbers
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 from tests.spark.sink.fake_task import of_micro_batch, run_as
 

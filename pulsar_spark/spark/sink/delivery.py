@@ -15,8 +15,7 @@ from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.processes import is_first_to_say
 from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topic, read_log_key
-from pulsar_spark.spark.sink.micro_batch import MicroBatch
-from pulsar_spark.spark.sink.write_numbers import has_written_before, write_number
+from pulsar_spark.spark.sink.micro_batch import MicroBatch, has_written_before, write_number
 
 # Digits of the query's digest in producer names.
 _DIGITS = 16

@@ -15,9 +15,9 @@ from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.processes import is_first_to_say
 from pulsar_spark.spark.sink.delivery import decide_dedup, log_protection, query_secret
 from pulsar_spark.spark.sink.duplicates import find_duplicates
+from pulsar_spark.spark.sink.micro_batch import count_write
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
 from pulsar_spark.spark.sink.transactional import abort_batch, commit_batch, commit_once
-from pulsar_spark.spark.sink.write_numbers import count_write
 
 _log = logging.getLogger(__name__)
 

@@ -31,8 +31,7 @@ from pulsar_spark.spark.sink.delivery import (
     query_log,
     query_secret,
 )
-from pulsar_spark.spark.sink.micro_batch import MicroBatch
-from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
+from pulsar_spark.spark.sink.micro_batch import MicroBatch, count_write, read_write_numbers
 from tests.loops import for_each
 
 BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)

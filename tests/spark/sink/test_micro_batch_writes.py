@@ -10,8 +10,8 @@ import pytest
 
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.micro_batch import MicroBatch
-from pulsar_spark.spark.sink.write_numbers import (
+from pulsar_spark.spark.sink.micro_batch import (
+    MicroBatch,
     count_write,
     has_written_before,
     read_write_numbers,
