@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pulsar_spark.client import DedupTask, Origin, SentTotals
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.duplicates import find_duplicates
+from pulsar_spark.spark.sink.driver import find_duplicates
 from pulsar_spark.spark.sink.report import TaskReport, add_up
 
 _RUNS = itertools.count(1)

@@ -25,7 +25,7 @@ from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
 from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
-from pulsar_spark.spark.sink import duplicates
+from pulsar_spark.spark.sink import driver
 from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import encode_keys
 from pulsar_spark.wire.entry.origin import Origin
@@ -175,7 +175,7 @@ class MemoryMoves(Moves):
 
     def play(self) -> Outcome:
         with (
-            patch.object(duplicates, "find_stored_batch", find),
+            patch.object(driver, "find_stored_batch", find),
             patch.object(dedup, "stored_digests", digests),
         ):
             return super().play()

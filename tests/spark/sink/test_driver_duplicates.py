@@ -11,7 +11,7 @@ from pulsar_spark.client import DedupTask, Origin, SentTotals, TopicWriter
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import BrokerError, DuplicatesError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.duplicates import find_duplicates
+from pulsar_spark.spark.sink.driver import find_duplicates
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of, columns, hurry, numbered, producing
 from tests.client.writing.told import reports_of, told
