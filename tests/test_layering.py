@@ -63,7 +63,7 @@ ORDER = {
         {FRONT},
     ),
     "spark": (
-        {"processes", "other_names", "short_errors", "spark_api"},
+        {"processes", "short_errors", "spark_api"},
         {"rows"},
         {"monitoring"},
         {"options"},

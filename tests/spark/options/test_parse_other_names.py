@@ -4,15 +4,14 @@ import re
 
 import pytest
 
-from pulsar_spark.spark import other_names
+from pulsar_spark.spark.options import parse
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
-from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
 from tests.loops import for_each
 
 OURS = {option.name for option in (*CONNECTION, *SOURCE, *SINK)}
-OTHERS = {**other_names._SPARK, **other_names._KAFKA, **other_names._FLINK, **other_names._PULSAR}
+OTHERS = {**parse._SPARK, **parse._KAFKA, **parse._FLINK, **parse._PULSAR}
 
 
 @for_each(
@@ -37,7 +36,7 @@ OTHERS = {**other_names._SPARK, **other_names._KAFKA, **other_names._FLINK, **ot
     ],
 )
 def test_names_are_answered_with_ours(name, ours):
-    assert ours in advice_for(name.lower())
+    assert ours in parse._OTHER_NAMES[name.lower()]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +48,14 @@ def test_names_are_answered_with_ours(name, ours):
     ],
 )
 def test_beginnings_are_answered_with_ours(name, ours):
-    assert advice_for(name.lower()) is None
-    assert ours in advice_for_prefix(name.lower())
+    assert name.lower() not in parse._OTHER_NAMES
+    assert ours in parse._advice_for_prefix(name.lower())
 
 
 def test_a_name_of_nobody_is_not_answered():
     for name in ("nonsense", "kafka", "pulsar.client.nonsense"):
-        assert advice_for(name) is None
-        assert advice_for_prefix(name) is None
+        assert name not in parse._OTHER_NAMES
+        assert parse._advice_for_prefix(name) is None
 
 
 def test_no_name_is_one_of_ours():
@@ -75,5 +74,5 @@ def test_what_is_advised_exists():
 
 def test_longer_beginnings_come_first():
     """The first that fits is taken."""
-    names = list(other_names._PREFIXES)
+    names = list(parse._PREFIXES)
     assert not any(late.startswith(early) for at, early in enumerate(names) for late in names[at + 1 :])
