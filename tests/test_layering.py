@@ -93,11 +93,13 @@ BACK_DOORS = {
         "pulsar_spark.client.net.auth",  # the same, of logins, which the command line takes too
         "pulsar_spark.client.encryption",  # a module that needs an extra; its name is checked as an import
         "pulsar_spark.client.net.tls",  # the same
-        "pulsar_spark.spark.lineage_listener",  # the same
     },
 }
 # Modules that import within functions, since few processes need what they import.
-LATE = ("pulsar_spark.cli.explain", "pulsar_spark.values.formats", "pulsar_spark.spark.data_source")
+LATE = (
+    *("pulsar_spark.cli.explain", "pulsar_spark.values.formats"),
+    *("pulsar_spark.spark.data_source", "pulsar_spark.spark.lineage_listener"),
+)
 
 
 def layer_of(module):

@@ -7,11 +7,11 @@ files of the driver (``monitoring/driver_files``). Other sources and sinks are i
 from __future__ import annotations
 
 import logging
-import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -25,12 +25,17 @@ from pulsar_spark.client import epoch_ms
 from pulsar_spark.errors import LibraryError
 from pulsar_spark.spark.monitoring.driver_files import read_sink_topics
 from pulsar_spark.spark.monitoring.source_report import SourceReport
+from pulsar_spark.version import VERSION
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
+    from openlineage.client.facet_v2 import RunFacet
 
 _log = logging.getLogger("pulsar_spark.lineage")
+
+# The producer's URI, which events must contain.
+PRODUCER = f"urn:pulsar-spark:{VERSION}"
 
 Dataset = tuple[str, str]  # service URL and full name of a topic
 
@@ -74,7 +79,15 @@ class PulsarLineageListener(StreamingQueryListener):
         self._client = client
         self._namespace = namespace
         self._interval_ms = interval * 1000
-        self._run_event = _events().run_event
+        try:
+            import openlineage.client.event_v2  # noqa: F401, PLC0415 - an extra, and slow to load
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] != "openlineage":
+                raise
+            raise LibraryError(
+                "lineage requires the package openlineage-python, which is not installed",
+                advice="Run pip install 'openlineage-python>=1.38' on the driver",
+            ) from error
         self._runs: dict[str, _Run] = {}
         self._complained: set[str] = set()
 
@@ -120,7 +133,7 @@ class PulsarLineageListener(StreamingQueryListener):
     def _emit(self, state: str, key: str, run: _Run, error: str | None = None) -> None:
         run.emitted_ms = epoch_ms()
         job = self._namespace, run.name
-        self._client.emit(self._run_event(state, run.emitted_ms, key, job, run.inputs, run.outputs, error))
+        self._client.emit(run_event(state, run.emitted_ms, key, job, run.inputs, run.outputs, error))
 
     @contextmanager
     def _logging_errors(self, run: str) -> Iterator[None]:
@@ -132,21 +145,40 @@ class PulsarLineageListener(StreamingQueryListener):
                 _log.warning("the lineage of query %s is incomplete", run, exc_info=True)
 
 
-def _events() -> _Events:
-    """Returns the module that needs the extra ``openlineage-python``; loads it on first use."""
-    try:
-        module: _Events = pkgutil.resolve_name("pulsar_spark.spark.monitoring.lineage_events:")
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "openlineage":
-            raise
-        raise LibraryError(
-            "lineage requires the package openlineage-python, which is not installed",
-            advice="Run pip install 'openlineage-python>=1.38' on the driver",
-        ) from error
-    return module
+def run_event(
+    state: str,
+    time_ms: int,
+    run: str,
+    job: tuple[str, str],
+    inputs: Iterable[Dataset],
+    outputs: Iterable[Dataset],
+    error: str | None = None,
+) -> RunEvent:
+    """Returns the event of a query's run.
 
+    Args:
+        state: ``START``, ``RUNNING``, ``COMPLETE`` or ``FAIL``.
+        run: id of the query's run, a UUID.
+        job: namespace and name.
+    """
+    from openlineage.client import event_v2  # noqa: PLC0415 - an extra, and slow to load
+    from openlineage.client.facet_v2 import error_message_run, job_type_job  # noqa: PLC0415
 
-class _Events(Protocol):
-    """The used function of the module ``lineage_events``."""
-
-    run_event: Callable[..., RunEvent]
+    time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    facets: dict[str, RunFacet] = {}
+    if error is not None:
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+            message=error, programmingLanguage="JAVA", producer=PRODUCER
+        )
+    kind = job_type_job.JobTypeJobFacet(
+        processingType="STREAMING", integration="SPARK", jobType="QUERY", producer=PRODUCER
+    )
+    return event_v2.RunEvent(
+        eventTime=time.isoformat(timespec="milliseconds"),
+        producer=PRODUCER,
+        eventType=event_v2.RunState[state],
+        run=event_v2.Run(run, facets),
+        job=event_v2.Job(*job, {"jobType": kind}),
+        inputs=[event_v2.InputDataset(*each) for each in sorted(inputs)],
+        outputs=[event_v2.OutputDataset(*each) for each in sorted(outputs)],
+    )

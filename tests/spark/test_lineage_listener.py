@@ -197,8 +197,6 @@ def test_a_report_that_cannot_be_read_is_logged(lineage, caplog):
 
 
 def test_the_library_is_an_extra(monkeypatch):
-    monkeypatch.delitem(sys.modules, "pulsar_spark.spark.monitoring.lineage_events", raising=False)
-    monkeypatch.delattr("pulsar_spark.spark.monitoring.lineage_events", raising=False)
     for name in [*sys.modules]:
         if name.partition(".")[0] == "openlineage":
             monkeypatch.setitem(sys.modules, name, None)

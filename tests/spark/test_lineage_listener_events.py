@@ -6,7 +6,7 @@ import pytest
 from openlineage.client.event_v2 import RunEvent, RunState
 from openlineage.client.serde import Serde
 
-from pulsar_spark.spark.monitoring.lineage_events import PRODUCER, run_event
+from pulsar_spark.spark.lineage_listener import PRODUCER, run_event
 
 RUN = "00000000-0000-0000-0000-000000000007"
 URL = "pulsar://localhost:6650"
