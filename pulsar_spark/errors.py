@@ -66,7 +66,6 @@ class PulsarError(Exception):
 
     Args:
         what: description of the fault, without a final full stop.
-        topic: full topic name, or that of the partition.
         message_id: text form of the message id or range concerned.
         advice: advice to the user; None: the class's usual advice.
     """

@@ -20,10 +20,6 @@ class MessageId:
 
     ``batch_index`` -1 means the whole entry, and sorts after every index of the entry, because a position
     includes all earlier messages.
-
-    Attributes:
-        EARLIEST: position before all messages, ``(-1, -1)``.
-        LATEST: position after all messages.
     """
 
     EARLIEST: ClassVar[MessageId]
@@ -300,7 +296,6 @@ class TopicPattern:
 
     Attributes:
         regex: regular expression in Python's dialect, for local names of topics without ``-partition-N``.
-        is_scalable: True if the pattern is for scalable topics; False: only for other topics.
     """
 
     tenant: str

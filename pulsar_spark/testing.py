@@ -72,7 +72,6 @@ class PulsarForTests:
         """Writes rows as messages, in their order.
 
         Args:
-            rows: rows, each a tuple of columns.
             schema: names and types of the columns, as Spark writes them.
             options: options of the sink, such as ``valueFormat="columns"``.
         """

@@ -62,11 +62,7 @@ def _text(each: ErrorExplanation) -> str:
 
 
 class ErrorExplanation(NamedTuple):
-    """One line of ``docs/errors.md``.
-
-    Attributes:
-        is_retriable: whether the operation is retried until its timeout.
-    """
+    """One line of ``docs/errors.md``."""
 
     code: str
     meaning: str

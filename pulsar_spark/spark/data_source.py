@@ -93,7 +93,6 @@ def read_with(options: Mapping[str, str], schema: StructType) -> tuple[Mapping[s
     Args:
         options: options from Spark. If they name a cluster they are complete, else they are added to the
             table's options.
-        schema: schema from Spark; a table's schema contains its options.
 
     Raises:
         OptionError: the options have a login and no cluster; the schema must not choose the cluster that

@@ -66,7 +66,6 @@ class PulsarLineageListener(StreamingQueryListener):
     Args:
         client: client that sends the events. Use a transport that returns at once, such as ``async_http``,
             because Spark waits for it.
-        namespace: namespace of the jobs.
         interval: seconds between two RUNNING events with the same topics.
 
     Raises:
@@ -158,7 +157,6 @@ def run_event(
 
     Args:
         state: ``START``, ``RUNNING``, ``COMPLETE`` or ``FAIL``.
-        run: id of the query's run, a UUID.
         job: namespace and name.
     """
     from openlineage.client import event_v2  # noqa: PLC0415 - an extra, and slow to load

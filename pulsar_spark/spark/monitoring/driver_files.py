@@ -79,7 +79,6 @@ class SinkTotals(NamedTuple):
 
     Attributes:
         bytes: stored bytes of their entries.
-        possible_duplicates: maximum number of messages that may be duplicated.
     """
 
     messages: int = 0
@@ -210,9 +209,6 @@ def read_planners(path: Path | None) -> dict[str, SourceReport]:
     """Reads the last reports of all planners that run on this host, by planner id.
 
     Works in any thread.
-
-    Args:
-        path: result of :func:`planners_path`; None gives an empty dict.
     """
     found: dict[str, SourceReport] = {}
     try:

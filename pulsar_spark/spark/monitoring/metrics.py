@@ -31,11 +31,7 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 class Metric(NamedTuple):
-    """One metric.
-
-    Attributes:
-        samples: function that returns the labels and values for a snapshot.
-    """
+    """One metric."""
 
     name: str
     text: str

@@ -32,11 +32,7 @@ class BatchPoint(NamedTuple):
 
 
 class BacklogPoint(NamedTuple):
-    """The backlog at one trigger: the entries that were not processed.
-
-    Attributes:
-        messages: estimate of the messages in these entries; None if unknown.
-    """
+    """The backlog at one trigger: the entries that were not processed."""
 
     time_ms: int
     entries: int
@@ -63,10 +59,8 @@ class QueryFigures:
         name: name of the query, or its id if it has no name; before its first progress possibly the name of
             its subscription.
         last: last micro-batch; None before the first has ended.
-        read_bytes: estimate of the stored bytes read.
         progress_ms: last time of progress, in ms since 1970; None before the first micro-batch has ended. A
             query that waits for messages also makes progress.
-        sources: last reports of the query's Pulsar sources.
         batches: last micro-batches, oldest first.
         backlogs: backlogs at the last triggers, oldest first.
     """

@@ -73,7 +73,6 @@ class SourceReport:
 
     Attributes:
         batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
-        service_url: URL of the cluster; empty if unknown.
     """
 
     planner: str

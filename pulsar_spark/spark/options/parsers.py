@@ -110,7 +110,6 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
     """Makes a parser of names, in any case, to their values.
 
     Args:
-        choices: values by name.
         others: names of other connectors, with advice for each.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}

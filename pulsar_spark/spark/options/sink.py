@@ -306,7 +306,6 @@ class SinkOptions:
         topic: topic of all rows; None: each row names its topic.
         delivery: requested guarantee; None: the best that the broker has.
         transaction_timeout: maximum seconds of a micro-batch's transactions; None without transactions.
-        transaction_log_key: file or environment variable with the key of the query's log, or None.
     """
 
     client: ClientOptions

@@ -53,7 +53,6 @@ class SubscriptionSettings:
     """Settings of a durable subscription, sent with SUBSCRIBE.
 
     Attributes:
-        properties: names and values that the broker stores when it creates the subscription.
         is_replicated: True if brokers copy its position to other clusters; None: by the namespace's policy.
     """
 
@@ -279,7 +278,6 @@ class SourceOptions:
     Attributes:
         topics: the user's topics, in order and without repetition, not their partitions. Empty with a
             pattern.
-        pattern: pattern of the topics to read; None: the user names topics.
         end: end of a batch; latest in a stream.
         publish_time_margin: maximum seconds by which publish times go back in a partition.
         must_exist: True if a topic that does not exist at the start is an error.
@@ -320,11 +318,7 @@ class SourceOptions:
 
 
 def source_options(values: Values, mode: Mode | None) -> SourceOptions:
-    """Returns the options of a source from parsed values, and checks their combinations.
-
-    Args:
-        mode: mode of reading; None: not known yet. Then the start is a batch's.
-    """
+    """Returns the options of a source from parsed values, and checks their combinations."""
     client = client_options(values)
     _check_topics(values, mode)
     start, end = _start(values, mode), _end(values)

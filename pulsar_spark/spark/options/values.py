@@ -147,7 +147,6 @@ class ValueOptions:
 
     Attributes:
         schema: the user's schema: Avro's JSON, the name of a primitive, or the path of a file; or None.
-        key_schema: the user's schema of the keys of KEY_VALUE, or None.
         type: type of values that have no schema at the broker; None: such values cannot be read.
         version: version of the topic's schema; None: the latest.
     """
@@ -213,9 +212,7 @@ def given_schema(
     """Returns the schema that the user has set in an option.
 
     Args:
-        definition: Avro's JSON, the name of a primitive, or the path of a file.
         kind: type that the schema must have; None: the primitive that ``definition`` names.
-        message: full name of the values' message, for Protobuf.
 
     Raises:
         OptionError: the option has no schema of that type.

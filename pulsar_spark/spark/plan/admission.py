@@ -108,7 +108,6 @@ class Admission:
         """Returns the ends of the next batch; ``starts`` if no batch is due yet.
 
         Args:
-            starts: position up to which each partition is planned already.
             ends: maximum end of each partition: its last visible message (whole entry), never before its
                 start.
             backlogs: approximate number of entries between start and end, by which the limit is divided; 1

@@ -20,9 +20,6 @@ _log = logging.getLogger(__name__)
 def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> list[Range]:
     """Plans the tasks of a batch read. Leaves no subscription behind, and moves no position.
 
-    Args:
-        client: client of the cluster; None for this process's client for ``options``.
-
     Raises:
         TopicNotFoundError: a topic does not exist.
         OptionError: a start or an end does not fit the partitions.

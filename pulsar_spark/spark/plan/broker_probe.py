@@ -163,7 +163,6 @@ class KnownEntries:
         reached: position up to which all entries are known.
         is_late: whether the broker did not send the next entry in time. Then the known entries are used once
             and dropped.
-        limit: maximum entries and bytes that are probed one by one.
     """
 
     def __init__(self, source: BrokerProbe, topic: TopicName, start: MessageId) -> None:

@@ -182,7 +182,6 @@ def judge_restart(
             missing.
         is_processed: whether the query has processed the message at ``position``; otherwise ``position`` is
             the user's start, or the position before the first entry of a ledger.
-        stored: entries that the partition holds; None if they were not requested yet.
     """
     if is_processed and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
@@ -215,9 +214,7 @@ def judge_answer(
     Args:
         asked: position up to which acknowledgements had been sent, confirmed or not, when the answer was
             requested.
-        last_seen: last visible message known before this answer.
         next_seen: first known message after ``position``; a position at or before it if none was known.
-        mark_delete: position of the subscription now.
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
     """
     if is_processed and _is_set_back(position, last, mark_delete):
@@ -292,7 +289,6 @@ class LossReporter:
 
     Attributes:
         count: number of losses reported as warnings.
-        possible: messages that may be lost, by partition.
         deleted: the last partitions that were deleted while the query ran, without a loss.
     """
 

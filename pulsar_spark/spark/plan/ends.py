@@ -51,8 +51,6 @@ class EndAnswers(NamedTuple):
     """The result of one refresh.
 
     Attributes:
-        answers: last messages of partitions whose end was requested.
-        gone: partitions that no longer exist.
         arrived: partitions whose tails received an entry or the end of the topic.
     """
 

@@ -224,9 +224,6 @@ class LossCheck:
 
         A missing segment of a topic in :attr:`holding` is no loss, because brokers kept its unread segments.
 
-        Args:
-            planned: the partition's end in the checkpoint's last micro-batch.
-
         Raises:
             DataLossError: planned messages are gone, or the options name the partition, so later messages may
                 be lost.

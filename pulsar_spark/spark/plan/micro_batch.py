@@ -34,11 +34,7 @@ _LOOK_AGAIN = 0.1
 
 
 class MicroBatchPlanner:
-    """Plans the micro-batches of one run of a query.
-
-    Args:
-        on_chunk: callback for each partition in which a part of a chunked message is found.
-    """
+    """Plans the micro-batches of one run of a query."""
 
     def __init__(
         self,

@@ -107,7 +107,6 @@ class Partition:
         acknowledged: position up to which this run has acknowledged the partition, or found acknowledged.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.
         position: position up to which Spark has checkpointed it as processed; None before the first trigger.
-        planned: end of the last planned batch; None before the first.
         backlog: number of entries in ``(position, last]`` at the last trigger; None if unknown.
         frozen_end: end of a run that reads only messages that existed at its start; None in other runs.
         is_set_back: whether the topic ends before the checkpoint; the next trigger then begins at ``start``.
@@ -117,13 +116,11 @@ class Partition:
         asked: position up to which this run has sent acknowledgements, confirmed or not.
         asked_before: ``asked`` at the request of ``last``; the answer does not show later acknowledgements.
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
-        topic_end: reason why no more messages will come; None: more may come.
         next_seen: first known message after ``position``; an earlier position if no message is known.
         tail: reader of new entries at the partition's end, while few entries arrive.
         is_queued: whether the end tracker's queue has the time of its next request.
         is_behind: whether its last tail has never reached the known end.
         is_blind: whether an answer showed new entries that its tail did not receive.
-        has_failed: whether the last request for its end failed.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
             probe.
         is_warned_of_chunks: whether a warning reported that it is not acknowledged any more.
@@ -392,7 +389,6 @@ class Partition:
         Args:
             time_ms: publish time of the entry in ms since 1970. Producers' clocks differ, so a position has
                 at least the time of the position before it.
-            now: time in seconds of a monotonic clock.
         """
         assert self._held is not None
         latest = self._held[-1].time_ms if self._held else 0

@@ -197,7 +197,6 @@ class OldestMessages:
 
         Args:
             partitions: partitions of the query; unchanged ones may be left out if they have no backlog.
-            now_ms: time of the trigger, in ms since 1970.
         """
         known, before_ms, self._triggered_ms = self._known, self._triggered_ms, now_ms
         for topic, seen in partitions.items():
@@ -305,9 +304,6 @@ class SourceReporter:
         Args:
             changed: partitions that differ from the last report, have a backlog, or have a planned
                 micro-batch.
-            data_losses: number of losses in this run.
-            possible_losses: ranges of messages that may be lost, by partition.
-            deleted: partitions that were deleted without a loss.
         """
         means = self._samples.means
         backlogs = {

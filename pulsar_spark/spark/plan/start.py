@@ -241,7 +241,6 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         end: end of the last micro-batch; it names the subscription.
-        processed: position up to which each partition is processed.
     """
 
     end: Offsets

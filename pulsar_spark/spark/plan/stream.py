@@ -59,11 +59,7 @@ _LOOK_AGAIN = 0.1
 
 
 class QueryPlanner:
-    """Plans the batches of one run of a query, and acknowledges processed messages.
-
-    Args:
-        client: client of the cluster; None for this process's client for ``options``.
-    """
+    """Plans the batches of one run of a query, and acknowledges processed messages."""
 
     def __init__(self, options: SourceOptions, client: PlanningClient | None = None) -> None:
         self._options = options

@@ -43,7 +43,6 @@ class OpenAnswers(NamedTuple):
 
     Attributes:
         opened: end of each partition, and the subscription's position.
-        gone: partitions that do not exist (any more).
     """
 
     opened: Mapping[TopicName, LastMessageId]
@@ -63,9 +62,7 @@ class Subscription:
         processed: positions up to which partitions are processed before the opening.
 
     Attributes:
-        partitions: partitions on which the subscription is open.
         unsettled: partitions that may have changes or unfinished work; a trigger visits no other partitions.
-        openings: partitions on which the subscription is being opened.
     """
 
     def __init__(
@@ -116,7 +113,6 @@ class Subscription:
         """Like :meth:`open`, but a failure on some partitions is not an error.
 
         Args:
-            initial: same as in :meth:`open`.
             patience: seconds to wait; later calls return late results. None: wait for all results.
         """
         answers = self.openings.run(

@@ -34,7 +34,6 @@ class EndSchedule:
     """The times when one partition's end is requested. Pure; times are seconds of a monotonic clock.
 
     Attributes:
-        last: last message in the last answer.
         known_until: time until which the last answer is used without a new request.
         idle_at: time when the partition counts as idle, unless a new message is received.
         ask_anyway_at: time when the end is requested although the tail has received nothing.
@@ -71,7 +70,6 @@ class EndSchedule:
         """Sets the time of the next request, because the tail has reached the end.
 
         Args:
-            partitions: number of the query's partitions.
             number: index of this partition, by which requests are spread over time.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)

@@ -156,15 +156,7 @@ def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicN
 
 
 class Topics:
-    """The partitions that a streaming query reads.
-
-    Args:
-        scalable: scalable topics among the topics.
-        found: result of :func:`find_partitions` at the start.
-
-    Attributes:
-        partitions: known partitions and segments.
-    """
+    """The partitions that a streaming query reads."""
 
     def __init__(
         self,

@@ -73,7 +73,6 @@ class MessageShape:
         value: name of the column that holds the bytes of the value, or the columns from which a schema makes
             values.
         topic: topic of all rows, even if rows name other topics; None: each row names its topic.
-        reserved: names of the reserved columns in the rows.
         ignored: names of columns that only the source has, which are not written.
         upsert: True if each row must have a key, because a compacted topic keeps the last message of each
             key.
@@ -100,9 +99,6 @@ class MessageShape:
         self, batch: pa.RecordBatch, encoders: Encoders | None = None
     ) -> Iterator[tuple[TopicName, MessageColumns]]:
         """Yields the messages of a batch by topic, each topic's in the order of the rows.
-
-        Args:
-            encoders: encoders of values with a schema; None: the value is the bytes of a column.
 
         Raises:
             OptionError: a row has no topic or an invalid topic, no key although ``upsert`` needs a key, two

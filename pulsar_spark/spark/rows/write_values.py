@@ -88,8 +88,6 @@ class ValueColumns:
     """The columns of rows that a schema encodes; made by :func:`value_columns`.
 
     Attributes:
-        key: columns of the key if the schema is KEY_VALUE; otherwise None.
-        encoding: encoding of KEY_VALUE; None: the encoding of the topic's schema.
         pair: name of the struct column with the fields ``key`` and ``value``; None: key and value have
             separate columns.
     """
@@ -120,7 +118,6 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
 
     Args:
         fields: columns of the payload, without reserved columns; their names differ.
-        options: the user's options for values; the format is not RAW.
 
     Raises:
         OptionError: rows have no value column or more than the format allows, a column has a type that no

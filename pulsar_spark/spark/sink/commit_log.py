@@ -131,9 +131,6 @@ def was_committed(client: Client, log: QueryLog) -> bool:
 class CommitLog(Closing):
     """A query's log, opened exclusively by its driver; a context manager. Its topic is created if necessary.
 
-    Attributes:
-        state: state after all records that this object has read or written.
-
     Raises:
         BusyError: another driver of this query has opened the log.
         BrokerError: the log cannot be opened within the operation timeout.

@@ -57,7 +57,6 @@ class Intent:
     """The intent of a driver to commit a micro-batch.
 
     Attributes:
-        batch: id of the micro-batch.
         transactions: distinct transactions of the micro-batch, at least one. The first one's commit commits
             the micro-batch.
         after: first transaction of the previous intent, which readers compare; None if there was none.
@@ -178,7 +177,6 @@ class LogState:
     """The state that results from the visible records.
 
     Attributes:
-        intent: the last intent, or None.
         committed: transactions whose markers are visible.
         opened: transactions that tasks have opened, without the transactions of the last intent.
     """

@@ -56,12 +56,6 @@ Steps: TypeAlias = Generator[CommitStep, tuple[LogState, Failures], T]
 def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: TopicName) -> Steps[None]:
     """Yields the steps that commit a micro-batch, or finish the commit that an earlier run has begun.
 
-    Args:
-        batch: id of the micro-batch.
-        written: transactions of the tasks that have succeeded.
-        log: state of the log.
-        topic: topic of the log, for errors.
-
     Raises:
         TransactionError: another program aborted transactions, or the log has a later micro-batch.
         PulsarError: a step failed for another reason. The next run continues from the log.

@@ -102,9 +102,6 @@ def find_duplicates(
     runs are counted, in topics where a task has found such rows and the new rows may differ.
 
     Args:
-        client: client of the cluster.
-        reports: reports of all tasks.
-        secret: secret of the query.
         strict: whether possible duplicates raise DuplicatesError, and a failed count raises PulsarError; else
             both are warnings.
 

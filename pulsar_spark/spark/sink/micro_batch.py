@@ -38,9 +38,7 @@ class MicroBatch:
     Attributes:
         query: id of the query; a restart does not change it.
         run: Spark's job group: id of the query's run, unless a foreachBatch function sets another, or none.
-        number: number of the micro-batch.
         task: number of the Spark partition.
-        is_retried: whether this task is a second or later attempt.
     """
 
     query: str

@@ -60,7 +60,6 @@ class TaskReport(WriterCommitMessage):
         origin: query run, micro-batch, task and write in the task's entries; None without deduplication.
         replays: results for topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.
-        retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
         micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
         log: topic of the query's log, if there are transactions; None in a batch write, which is never

@@ -30,12 +30,10 @@ class TopicWriters:
     """The writers of one task, one for each topic; a context manager that does not flush.
 
     Args:
-        open_writer: function that opens the writer of a topic, with the options of its producers.
         options: options of all producers, except the schema.
         max_open: maximum number of open writers; the least recently used writers are closed after a flush.
         in_parallel: maximum number of topics that are opened or written to at the same time; 1 if user code
             must be called from one thread.
-        dedup: the task's deduplication in a micro-batch, or None.
         schema_of: function that returns the schema of a topic's encoded values; None: values are bytes.
 
     Attributes:

@@ -45,7 +45,6 @@ class SegmentOrder(NamedTuple):
     """The data that decides which segments of a scalable topic may be read.
 
     Attributes:
-        layout: segments of the topic.
         final_ends: last entry of each sealed segment, or its last message if no message can follow.
     """
 
@@ -154,7 +153,6 @@ def find_ended(
 
     Args:
         segments: sealed segments that are processed up to their last visible messages.
-        waits: whether to wait for all answers.
     """
     pending, now = calls[Kind.FINAL_END], client.now()
     asked = {

@@ -99,7 +99,6 @@ class ScalableTopics:
     Attributes:
         names: the named topics, or the topics of the pattern at the last list.
         subscription: name of the query's subscription, if registered on the topics.
-        missing: topics that did not exist at the last lookup.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions) -> None:
