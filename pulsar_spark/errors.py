@@ -38,11 +38,11 @@ no secrets into errors.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
 
 # Characters that begin a line or change a terminal's display: control characters, line separators, and marks
 # of writing direction; and lone surrogates, which cannot be encoded.
@@ -81,7 +81,7 @@ class PulsarError(Exception):
         self.topic = None if topic is None else shown(topic)
         self.message_id = None if message_id is None else shown(message_id)
         self.advice = advice or self.usual_advice
-        super().__init__(self._text())
+        super().__init__(self.facts if self.advice is None else f"{self.facts}. {self.advice}")
 
     @property
     def facts(self) -> str:
@@ -93,13 +93,9 @@ class PulsarError(Exception):
             text += f"; message {self.message_id}"
         return text
 
-    def _text(self) -> str:
-        return self.facts if self.advice is None else f"{self.facts}. {self.advice}"
-
     def located(self, topic: str, message_id: str | None = None) -> Self:
         """Returns the error with topic and message id, unless it has them."""
-        kind = type(self)
-        return kind(
+        return type(self)(
             self.what,
             topic=self.topic or topic,
             message_id=self.message_id or message_id,
@@ -108,8 +104,9 @@ class PulsarError(Exception):
 
     def noting(self, what: str) -> Self:
         """Returns the error with an addition to its description."""
-        kind = type(self)
-        return kind(f"{self.what}; {what}", topic=self.topic, message_id=self.message_id, advice=self.advice)
+        return type(self)(
+            f"{self.what}; {what}", topic=self.topic, message_id=self.message_id, advice=self.advice
+        )
 
     @property
     def is_passing(self) -> bool:
@@ -117,13 +114,8 @@ class PulsarError(Exception):
         return self.retriable or isinstance(self, DeadlineError)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (type(self), self.what, self.topic, self.message_id, self.advice)
-
-
-def _restore(
-    kind: type[PulsarError], what: str, topic: str | None, message_id: str | None, advice: str | None
-) -> PulsarError:
-    return kind(what, topic=topic, message_id=message_id, advice=advice)
+        given = {"topic": self.topic, "message_id": self.message_id, "advice": self.advice}
+        return partial(type(self), self.what, **given), ()
 
 
 class OptionError(PulsarError):
@@ -433,7 +425,6 @@ _SERVER_ERRORS = {
     ),
 }
 
-
 # MetadataError with these texts means that the namespace accepts only encrypted messages, so a retry does not
 # help.
 _METADATA_ERROR = 1
@@ -441,7 +432,6 @@ _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 # The response to GET_LAST_MESSAGE_ID while the broker cannot parse the metadata of the topic's last entry.
 # Any producer can write such an entry; brokers do not send it to readers.
 _LAST_UNPARSABLE = "Failed to get batch size for entry"
-
 
 # The response to GET_LAST_MESSAGE_ID while the broker closes the topic to load it again.
 _UNKNOWN_ERROR = 0
@@ -460,7 +450,6 @@ _REFUSED_MESSAGES = {
     "Exceeds max allowed delivery delay": "Raise maxDeliveryDelayInMillis (pulsar-admin namespaces "
     "set-delayed-delivery), or give rows an earlier __deliverAt or a shorter __deliverAfter",
 }
-
 
 # The broker's reason for a refused schema has many lines, and is repeated after " caused by ".
 _INCOMPATIBLE_SCHEMA = 18

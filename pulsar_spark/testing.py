@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -96,14 +95,8 @@ def pulsar() -> Iterator[PulsarForTests]:
     these variables a broker is started from published jars, and stopped at the end. This needs Java 17 or
     newer, and the first start downloads the jars.
     """
-    with _broker() as (service_url, admin_url):
-        yield PulsarForTests(service_url, admin_url)
-
-
-@contextmanager
-def _broker() -> Iterator[tuple[str, str]]:
     if _SERVICE_URL in os.environ:
-        yield os.environ[_SERVICE_URL], os.environ[_ADMIN_URL]
+        yield PulsarForTests(os.environ[_SERVICE_URL], os.environ[_ADMIN_URL])
         return
     with StandaloneBroker(ONCE_SETTINGS, jvm=TEST_JVM) as broker:
-        yield broker.service_url, broker.admin_url
+        yield PulsarForTests(broker.service_url, broker.admin_url)
