@@ -16,8 +16,8 @@ from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions, namesp
 from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 
-# The answer to a change, printed as "done".
-_DONE = object()
+# The answer for a policy that is not set, printed as text; a change has no answer.
+_NOT_SET = object()
 
 _DESCRIPTION = """
 Show and change topics, subscriptions and policies of namespaces. Without a new value, partitions, retention,
@@ -75,11 +75,10 @@ def add_command(commands: Any) -> None:
 
 
 def _print(answer: Any) -> None:
-    """Prints an answer; None is the answer for a policy that is not set."""
-    if answer is None:
+    if answer is _NOT_SET:
         text = "not set: the brokers' configuration decides"
     else:
-        text = "done" if answer is _DONE else json.dumps(answer, indent=2)
+        text = "done" if answer is None else json.dumps(answer, indent=2)
     sys.stdout.write(f"{text}\n")
 
 
@@ -90,7 +89,7 @@ def _topics(admin: Admin, given: argparse.Namespace) -> list[str]:
     return list(map(str, found))
 
 
-def _create(admin: Admin, given: argparse.Namespace) -> Any:
+def _create(admin: Admin, given: argparse.Namespace) -> None:
     topic = _any_topic(given)
     if given.number is not None and given.number < 1:
         raise OptionError(f"{given.number} is not a number of partitions", advice="Give 1 or more")
@@ -106,7 +105,6 @@ def _create(admin: Admin, given: argparse.Namespace) -> Any:
     except TopicNotFoundError as error:
         advice = "Check the tenant and the namespace. Scalable topics (topic://) need Pulsar 5"
         raise TopicNotFoundError(error.what, topic=str(topic), advice=advice) from None
-    return _DONE
 
 
 def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowedError) -> NotAllowedError:
@@ -119,7 +117,7 @@ def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowe
     return NotAllowedError(f"{error.what}. It has {count or 'no'} {unit}", topic=str(topic), advice=advice)
 
 
-def _delete(admin: Admin, given: argparse.Namespace) -> Any:
+def _delete(admin: Admin, given: argparse.Namespace) -> None:
     topic = _any_topic(given)
     if topic.is_scalable:
         _scalable(admin, topic, method="DELETE")
@@ -127,7 +125,6 @@ def _delete(admin: Admin, given: argparse.Namespace) -> Any:
         admin.call("DELETE", *topic, "partitions")
     else:
         admin.call("DELETE", *topic)
-    return _DONE
 
 
 def _partitions(admin: Admin, given: argparse.Namespace) -> Any:
@@ -141,7 +138,7 @@ def _partitions(admin: Admin, given: argparse.Namespace) -> Any:
             advice="Pulsar can only add some to a partitioned topic",
         )
     admin.call("POST", *topic, "partitions", body=given.number)
-    return _DONE
+    return None
 
 
 def _any_topic(given: argparse.Namespace) -> TopicName:
@@ -191,7 +188,7 @@ def _schemas(admin: Admin, given: argparse.Namespace) -> Any:
         ) from None
     body = {"type": given.type, "schema": definition, "properties": {}}
     admin.call("POST", *place, "schema", body=body)
-    return _DONE
+    return None
 
 
 def _subscriptions(admin: Admin, given: argparse.Namespace) -> list[str]:
@@ -202,7 +199,7 @@ def _names_of(admin: Admin, topic: TopicName) -> list[str]:
     return sorted(admin.scalable_subscriptions(topic)) if topic.is_scalable else admin.subscriptions(topic)
 
 
-def _unsubscribe(admin: Admin, given: argparse.Namespace) -> Any:
+def _unsubscribe(admin: Admin, given: argparse.Namespace) -> None:
     topic = _any_topic(given)
     # For a missing subscription brokers report success, or an error that names the topic. So check first.
     names = _names_of(admin, topic)
@@ -213,17 +210,14 @@ def _unsubscribe(admin: Admin, given: argparse.Namespace) -> Any:
         )
     remove = admin.release_scalable if topic.is_scalable else admin.remove_subscription
     remove(topic, given.subscription)
-    return _DONE
 
 
-def _compact(admin: Admin, given: argparse.Namespace) -> Any:
+def _compact(admin: Admin, given: argparse.Namespace) -> None:
     admin.call("PUT", *topic_of(given.topic), "compaction")
-    return _DONE
 
 
-def _unload(admin: Admin, given: argparse.Namespace) -> Any:
+def _unload(admin: Admin, given: argparse.Namespace) -> None:
     admin.call("PUT", *topic_of(given.topic), "unload")
-    return _DONE
 
 
 def _retention(admin: Admin, given: argparse.Namespace) -> Any:
@@ -258,7 +252,7 @@ def _show_or_change(admin: Admin, given: argparse.Namespace) -> Any:
         if given.value is not None:
             raise OptionError("--remove takes no value", advice="Leave one of them out")
         admin.call("DELETE", *_policy_path(given, given.name))
-        return _DONE
+        return None
     if given.value is None:
         return _show(admin, given, given.name)
     try:
@@ -270,19 +264,18 @@ def _show_or_change(admin: Admin, given: argparse.Namespace) -> Any:
     return _set(admin, given, given.name, value)
 
 
-def _grant(admin: Admin, given: argparse.Namespace) -> Any:
+def _grant(admin: Admin, given: argparse.Namespace) -> None:
     parts = *topic_of(given.topic), "permissions", given.role
     admin.call("POST", *parts, body=given.permissions)
-    return _DONE
 
 
 def _show(admin: Admin, given: argparse.Namespace, policy: str) -> Any:
-    return admin.call("GET", *_policy_path(given, policy))
+    answer = admin.call("GET", *_policy_path(given, policy))
+    return _NOT_SET if answer is None else answer
 
 
 def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) -> Any:
     admin.call("POST", *_policy_path(given, policy), body=value)
-    return _DONE
 
 
 def _policy_path(given: argparse.Namespace, policy: str) -> tuple[str, ...]:
@@ -318,7 +311,16 @@ def add_login_arguments(parser: argparse.ArgumentParser) -> None:
 
 def admin_of(arguments: argparse.Namespace) -> Admin:
     """Returns a client of the admin service; raises OptionError for an invalid address or login."""
-    return Admin(arguments.admin_url, identity=_identity(arguments))
+    login = login_of(arguments, arguments.admin_url, "https://")
+    try:
+        identity = Identity(*login)
+    except OptionError as error:
+        advice = (
+            "docs/security.md lists the authentication plugins, such as tls with "
+            "tlsCertFile:PATH,tlsKeyFile:PATH"
+        )
+        raise OptionError(error.what, advice=advice) from None
+    return Admin(arguments.admin_url, identity=identity)
 
 
 def topic_of(text: str) -> TopicName:
@@ -358,15 +360,3 @@ def login_of(arguments: argparse.Namespace, url: str, with_tls: str) -> tuple[Cr
         )
     credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
     return credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path)
-
-
-def _identity(arguments: argparse.Namespace) -> Identity:
-    login = login_of(arguments, arguments.admin_url, "https://")
-    try:
-        return Identity(*login)
-    except OptionError as error:
-        advice = (
-            "docs/security.md lists the authentication plugins, such as tls with "
-            "tlsCertFile:PATH,tlsKeyFile:PATH"
-        )
-        raise OptionError(error.what, advice=advice) from None
