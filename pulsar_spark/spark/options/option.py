@@ -5,7 +5,7 @@ Owns the shape of a table and typed access to values. Must not know any option, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -57,25 +57,15 @@ class Option(Generic[T]):
     secret: bool = False
 
 
-class Table:
+class Table(list[Option[Any]]):
     """The options of one scope, in the order of the docs page."""
-
-    def __init__(self) -> None:
-        self._options: list[Option[Any]] = []
-
-    def __iter__(self) -> Iterator[Option[Any]]:
-        return iter(self._options)
-
-    def extend(self, table: Iterable[Option[Any]]) -> None:
-        """Appends the options that this scope shares with another scope."""
-        self._options += table
 
     def add(
         self, name: str, parser: Parser[T], default: str, doc: str, *, only: Mode | None = None
     ) -> Option[T]:
         """Appends an option to the table; :class:`Option` explains the arguments."""
         line: Option[T] = Option(name, parser, default, doc, only)
-        self._options.append(line)
+        self.append(line)
         return line
 
     def add_optional(
@@ -83,7 +73,7 @@ class Table:
     ) -> Option[T | None]:
         """Appends an option without a default; its value is None if the user does not set it."""
         line: Option[T | None] = Option(name, parser, None, doc, only, secret)
-        self._options.append(line)
+        self.append(line)
         return line
 
 

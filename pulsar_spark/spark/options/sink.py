@@ -50,9 +50,7 @@ class SchemaRegistration(Enum):
     EXISTING = "existing"
 
 
-SINK = Table()
-
-SINK.extend(SCHEMAS)
+SINK = Table(SCHEMAS)
 _SCHEMA_REGISTRATION = SINK.add(
     "schemaRegistration",
     parsers.member_of(SchemaRegistration),

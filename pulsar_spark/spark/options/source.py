@@ -321,7 +321,11 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
     """Returns the options of a source from parsed values, and checks their combinations."""
     client = client_options(values)
     _check_topics(values, mode)
-    start, end = _start(values, mode), _end(values)
+    default = PositionWord.LATEST if mode is Mode.STREAM else PositionWord.EARLIEST
+    start = values[_STARTING_OFFSETS] or values[_STARTING_TIME]
+    start = start or Positions(_STARTING_OFFSETS.name, default, is_default=True)
+    end = values[_ENDING_OFFSETS] or values[_ENDING_TIME]
+    end = end or Positions(_ENDING_OFFSETS.name, PositionWord.LATEST, is_default=True)
     _check_start_and_end(values, mode, start, end)
     _check_min_messages(values)
     _check_encrypted_values(values)
@@ -361,17 +365,6 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         admin_url=values[ADMIN_URL],
         log_level=values[LOG_LEVEL],
     )
-
-
-def _start(values: Values, mode: Mode | None) -> Positions:
-    default = PositionWord.LATEST if mode is Mode.STREAM else PositionWord.EARLIEST
-    given = values[_STARTING_OFFSETS] or values[_STARTING_TIME]
-    return given or Positions(_STARTING_OFFSETS.name, default, is_default=True)
-
-
-def _end(values: Values) -> Positions:
-    latest = Positions(_ENDING_OFFSETS.name, PositionWord.LATEST, is_default=True)
-    return values[_ENDING_OFFSETS] or values[_ENDING_TIME] or latest
 
 
 def _check_topics(values: Values, mode: Mode | None) -> None:

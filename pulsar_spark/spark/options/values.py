@@ -106,8 +106,7 @@ SCHEMA_TYPE = SCHEMAS.add_optional(
     "type of the schema that is registered, default `avro`; `protobuf` is not written.",
 )
 
-VALUES = Table()
-VALUES.extend(SCHEMAS)
+VALUES = Table(SCHEMAS)
 _MESSAGE_NAME = VALUES.add_optional(
     "messageName",
     Parser("full name", parsers.non_empty),
