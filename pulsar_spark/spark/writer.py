@@ -111,7 +111,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
     if options.on_batch_written is not None:
-        load_function("onBatchWritten", options.on_batch_written, 2)
+        load_function("onBatchWritten", options.on_batch_written)
     load_user_code(options)
     if options.encryption is not None:
         check_key_reader(options.encryption.key_reader)

@@ -15,19 +15,16 @@ from typing import Any
 from pulsar_spark.errors import OptionError
 
 
-def load_function(option: str, name: str, arguments: int) -> Callable[..., Any]:
+def load_function(option: str, name: str) -> Callable[..., Any]:
     """Returns the function ``name`` (``package.module.name``).
 
-    Args:
-        arguments: number of arguments of a call.
-
     Raises:
-        OptionError: the function cannot be imported here, or does not accept that number of arguments.
+        OptionError: the function cannot be imported here, or does not accept two arguments.
     """
     found = _load(option, name, "function")
-    if not callable(found) or isinstance(found, type) or not _takes(found, arguments):
+    if not callable(found) or isinstance(found, type) or not _takes_two(found):
         raise OptionError(
-            f"option {option} is {name}, which is not a function of {arguments} arguments",
+            f"option {option} is {name}, which is not a function of 2 arguments",
             advice="docs/options.md says what it is called with",
         )
     return found
@@ -61,9 +58,9 @@ def _load(option: str, name: str, kind: str) -> object:
     return found
 
 
-def _takes(function: Callable[..., Any], arguments: int) -> bool:
+def _takes_two(function: Callable[..., Any]) -> bool:
     try:
-        inspect.signature(function).bind(*[None] * arguments)
+        inspect.signature(function).bind(None, None)
     except (TypeError, ValueError):  # ValueError: the parameters of a function in C are unknown
         return False
     return True

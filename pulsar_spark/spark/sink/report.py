@@ -178,7 +178,7 @@ def report_batch(
         add_sink_totals(query, total)
     if callback is not None:
         try:
-            load_function("onBatchWritten", callback, 2)(batch, metrics)
+            load_function("onBatchWritten", callback)(batch, metrics)
         except Exception:  # noqa: BLE001 - a user's code, and no reason to write the batch again
             _log.exception("onBatchWritten failed; the batch remains written")
 

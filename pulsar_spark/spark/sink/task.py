@@ -176,7 +176,7 @@ def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) ->
 
 def load_user_code(options: SinkOptions) -> tuple[Callable[..., Any] | None, list[type[Any]]]:
     """Imports the router and the classes of the interceptors; raises OptionError for a missing name."""
-    router = None if options.router is None else load_function("messageRouter", options.router, 2)
+    router = None if options.router is None else load_function("messageRouter", options.router)
     methods = ("before_send", "on_send_acknowledgement")
     return router, [load_class("interceptors", name, *methods) for name in options.interceptors]
 

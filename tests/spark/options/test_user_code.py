@@ -33,8 +33,8 @@ def none():
 
 
 def test_a_function_is_found():
-    assert load_function("messageRouter", "os.path.join", 2) is os.path.join
-    assert load_function("messageRouter", f"{HERE}.class_object", 2) is class_object
+    assert load_function("messageRouter", "os.path.join") is os.path.join
+    assert load_function("messageRouter", f"{HERE}.class_object") is class_object
 
 
 def test_a_class_is_found():
@@ -45,7 +45,7 @@ def test_a_class_is_found():
 @pytest.mark.parametrize("name", ["no_such_package.function", "os.path.no_such_function", "os.no_such.f"])
 def test_a_name_that_is_not_there(name):
     with pytest.raises(OptionError, match=rf"option messageRouter is {name}, and there is .*--py-files"):
-        load_function("messageRouter", name, 2)
+        load_function("messageRouter", name)
     with pytest.raises(OptionError, match=rf"option interceptors is {name}, and there is .*--py-files"):
         load_class("interceptors", name, *METHODS)
 
@@ -55,7 +55,7 @@ def test_a_name_that_is_not_there(name):
 )
 def test_what_is_no_function_of_two_arguments_is_not_called(name):
     with pytest.raises(OptionError, match=rf"{name}, which is not a function of 2 arguments"):
-        load_function("messageRouter", name, 2)
+        load_function("messageRouter", name)
 
 
 @pytest.mark.parametrize("name", ["os.sep", "os.abort", f"{HERE}.none", f"{HERE}.Called", f"{HERE}.text"])
