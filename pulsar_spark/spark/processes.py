@@ -75,16 +75,9 @@ def prepare_worker() -> None:
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
         gc.collect()
         gc.freeze()
-        keep_freed_memory()
-
-
-def keep_freed_memory() -> None:
-    """Makes the C library (glibc) keep more freed memory.
-
-    By default glibc returns freed memory to the system, which assigns it again page by page, with hundreds of
-    page faults for each record batch. Freeing one large, unused block makes glibc keep more.
-    """
-    np.empty(_LARGEST_KEPT, np.uint8)  # allocates the block and frees it immediately
+        # By default glibc returns freed memory to the system, which assigns it again page by page, with
+        # hundreds of page faults for each record batch. So one large, unused block is allocated and freed.
+        np.empty(_LARGEST_KEPT, np.uint8)
 
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}

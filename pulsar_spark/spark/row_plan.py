@@ -247,10 +247,8 @@ def _is_read_by(reader: ReaderSchema, schema: Schema, target: pa.DataType, wante
         return True
     if reader.has_all_of(schema):
         return not isinstance(reader.decoder(schema, schema, target), str)
-    return wanted is not None and _has(schema, target)
-
-
-def _has(schema: Schema, target: pa.DataType) -> bool:
+    if wanted is None:
+        return False
     try:
         ReaderSchema(schema).check(target)
     except SchemaError:

@@ -230,9 +230,8 @@ def read_planners(path: Path | None) -> dict[str, SourceReport]:
 def _runs(planner: str) -> bool:
     """Whether the planner's process is alive. A killed process leaves its file behind."""
     try:
-        os.kill(int(planner.partition("-")[0]), 0)
+        with suppress(PermissionError):  # the process is another user's
+            os.kill(int(planner.partition("-")[0]), 0)
     except (ValueError, ProcessLookupError):
         return False
-    except PermissionError:
-        return True
     return True

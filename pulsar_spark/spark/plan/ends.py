@@ -35,7 +35,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pulsar_spark.client import PROMPT, Arrivals, Calls, Kind, LastMessageId, PlanningClient
-from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.timing import EndSchedule
 
@@ -109,7 +109,7 @@ class EndTracker:
             if isinstance(answer, TopicNotFoundError):
                 gone.append(partition)
             elif isinstance(answer, PulsarError):
-                if not (answer.retriable or isinstance(answer, DeadlineError)):
+                if not answer.is_passing:
                     raise answer
                 # The request is repeated soon, so there is one warning until the partition answers.
                 level = logging.DEBUG if partition.has_failed else logging.WARNING

@@ -37,6 +37,7 @@ from pulsar_spark.spark.monitoring.source_report import (
     SourceReport,
     partition_backlog,
 )
+from pulsar_spark.spark.plan.broker_probe import messages_in
 from pulsar_spark.spark.plan.offsets import updated
 from pulsar_spark.spark.plan.partition import Partition
 
@@ -101,8 +102,7 @@ class EntrySampler:
 
     def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Sample:
         found = first_entries(self._client, topic, position, last, _MAX_MESSAGES, _MAX_BYTES)
-        messages = sum(0 if each.chunk else each.messages for each in found)
-        return _Sample(len(found), messages, sum(each.size for each in found))
+        return _Sample(len(found), sum(map(messages_in, found)), sum(each.size for each in found))
 
 
 def first_entries(

@@ -31,6 +31,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SubscriptionSettings
 from pulsar_spark.spark.plan.acknowledge import Acknowledger
 from pulsar_spark.spark.plan.partition import Life, Partition
+from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
@@ -157,14 +158,9 @@ class Subscription:
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
         """Returns the partitions that lack the subscription or do not exist. Call this before ``open``."""
-        answers = run_all([partial(self._client.has_subscription, topic, self.name) for topic in topics])
-        missing = set()
-        for topic, exists in zip(topics, answers, strict=True):
-            if isinstance(exists, PulsarError) and not isinstance(exists, TopicNotFoundError):
-                raise exists.located(str(topic))
-            if exists is not True:
-                missing.add(topic)
-        return missing
+        calls = {topic: partial(self._client.has_subscription, topic, self.name) for topic in topics}
+        found = run_for_each(calls, TopicNotFoundError)
+        return {topic for topic in topics if not found.get(topic)}
 
     def drop(self, topic: TopicName) -> None:
         """Closes the subscription on one partition, which was deleted."""
