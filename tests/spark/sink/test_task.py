@@ -26,7 +26,7 @@ from pulsar_spark.client import (
     Transaction,
     VersionedSchema,
 )
-from pulsar_spark.errors import AuthError, OptionError, PulsarError
+from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
@@ -46,14 +46,9 @@ LOG = QueryLog(TopicName.parse("log"), 7)
 
 
 class Fakes:
-    """The client and the writers of a task; they record what is done.
-
-    Attributes:
-        error: that finishing raises, or None.
-    """
+    """The client and the writers of a task; they record what is done."""
 
     def __init__(self) -> None:
-        self.error: PulsarError | None = None
         self.calls: list[Any] = []
         self.producer: Any = None
         self.given: dict[str, Any] = {}
@@ -77,7 +72,6 @@ class FakeWriters:
 
     def __init__(self, fakes: Fakes) -> None:
         self.topics: dict[TopicName, None] = {}
-        self._fakes = fakes
         self._calls = fakes.calls
 
     def __enter__(self) -> FakeWriters:
@@ -105,8 +99,6 @@ class FakeWriters:
 
     def finish(self) -> None:
         self._calls.append("finish")
-        if self._fakes.error is not None:
-            raise self._fakes.error
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
