@@ -313,32 +313,21 @@ def restart_query(
         found.begin_before(topic for topic in answers if topic not in processed)
         loss_check.why_unsure = witnesses.why_unsure(checkpoint.end.witness, processed, missing, answers)
         for topic in topics.partitions:
-            if topic in processed.keys() - done and not _check(
-                loss_check, found, topic, processed[topic], answers, missing
-            ):
-                checkpoint.report_absent(loss_check, topic)
+            if topic not in processed or topic in done:
+                continue
+            try:
+                if topic in answers:
+                    was_missing = topic in missing
+                    loss_check.check_restart(
+                        found, topic, processed[topic], answers[topic], was_missing=was_missing
+                    )
+                    continue
+            except TopicNotFoundError:
+                found.drop(topic)
+            checkpoint.report_absent(loss_check, topic)
         loss_check.has_moved = False
         loss_check.reporter.log_noted()
     except BaseException:  # also SystemExit, by which Spark ends the planner
         found.close()
         raise
     return QueryStart(found, {topic: answers[topic] for topic in found.partitions}, processed)
-
-
-def _check(
-    loss_check: LossCheck,
-    subscription: Subscription,
-    topic: TopicName,
-    position: MessageId,
-    answers: Mapping[TopicName, LastMessageId],
-    missing: Container[TopicName],
-) -> bool:
-    """Judges changes of a partition while the query was stopped; False if it no longer exists."""
-    if topic not in answers:
-        return False
-    try:
-        loss_check.check_restart(subscription, topic, position, answers[topic], was_missing=topic in missing)
-    except TopicNotFoundError:
-        subscription.drop(topic)
-        return False
-    return True

@@ -191,29 +191,22 @@ class Subscription:
 
     def unsubscribe(self) -> None:
         """Removes the subscription from the brokers and closes it. Failures are logged."""
+        text = "subscription %s cannot be removed from topic %s: %s"
         try:
-            self._unsubscribe()
+            deadline, silent = self._client.operation(), self.silent
+            for topic in silent:
+                _log.warning(text, self.name, topic, "the broker does not respond")
+            topics = [topic for topic in self.partitions if topic not in silent]
+            answers = run_all(
+                [partial(self.partitions[topic].consumer.unsubscribe, deadline) for topic in topics]
+            )
+            for topic, answer in zip(topics, answers, strict=True):
+                if isinstance(answer, PulsarError):
+                    _log.warning(text, self.name, topic, answer)
+                else:
+                    self.partitions.pop(topic).close(self._calls)
         finally:
             self.close()
-
-    def _unsubscribe(self) -> None:
-        deadline = self._client.operation()
-        silent = self.silent
-        for topic in silent:
-            _log.warning(
-                "subscription %s cannot be removed from topic %s: the broker does not respond",
-                self.name,
-                topic,
-            )
-        topics = [topic for topic in self.partitions if topic not in silent]
-        answers = run_all(
-            [partial(self.partitions[topic].consumer.unsubscribe, deadline) for topic in topics]
-        )
-        for topic, answer in zip(topics, answers, strict=True):
-            if isinstance(answer, PulsarError):
-                _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, answer)
-            else:
-                self.partitions.pop(topic).close(self._calls)
 
     def close(self) -> None:
         """Closes the subscription, within 5 s; the broker keeps it and its position."""

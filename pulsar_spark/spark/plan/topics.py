@@ -8,18 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from pulsar_spark.client import (
-    PROMPT,
-    PendingCalls,
-    PlanningClient,
-    TopicWatch,
-    run_all,
-)
-from pulsar_spark.errors import (
-    PulsarError,
-    TopicMigratedError,
-    TopicNotFoundError,
-)
+from pulsar_spark.client import PROMPT, PendingCalls, PlanningClient, TopicWatch, run_all
+from pulsar_spark.errors import PulsarError, TopicMigratedError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics

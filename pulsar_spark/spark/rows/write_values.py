@@ -273,11 +273,8 @@ def _check_type(path: str, kind: DataType) -> None:
         for field in kind.fields:
             _check_type(f"{path}.{field.name}", field.dataType)
     elif not isinstance(kind, _TYPES):
-        what = (
-            "keys of maps must be strings"
-            if isinstance(kind, MapType)
-            else ("there is no schema for this type")
-        )
+        is_map = isinstance(kind, MapType)
+        what = "keys of maps must be strings" if is_map else "there is no schema for this type"
         raise OptionError(
             f"column {path} is {kind.simpleString()}, and {what}", advice="Cast it, or leave it out"
         )
