@@ -44,7 +44,7 @@ from pulsar_spark.spark.plan.resolve import (
     warn_of_late_starts,
 )
 from pulsar_spark.spark.plan.scalable.segments import done_in
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, register, registered, unregister
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, is_registered, register, unregister
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics
 
@@ -302,7 +302,9 @@ def restart_query(
         asked = [topic for topic in topics.partitions if topic in processed or topic.is_segment]
         # Missing subscriptions are found first, because opening creates them.
         missing = found.missing([topic for topic in asked if topic not in done])
-        loss_check.holding = registered(client, options, scalable.topics, name)
+        loss_check.holding = {
+            topic for topic in scalable.topics if is_registered(client, options, topic, name)
+        }
         for topic, count in scalable.skipped_after(processed, loss_check.holding).items():
             loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         for topic in sorted(processed.keys() - set(topics.partitions) - done):

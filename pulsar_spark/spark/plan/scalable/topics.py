@@ -39,23 +39,14 @@ _log = logging.getLogger(__name__)
 _WHY = "brokers keep the segments of a scalable topic only for a subscription that is registered on it"
 
 
-def registered(
-    client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str
-) -> set[TopicName]:
-    """Returns the scalable topics on which a subscription is registered now.
-
-    The cursors of segments do not show this, because a cursor created only on a segment retains nothing.
-
-    Raises:
-        BrokerError: the admin service refused, or did not answer.
-    """
-    return {topic for topic in topics if is_registered(client, options, topic, name)}
-
-
 def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
     """Whether a subscription is registered on a scalable topic; None for a missing topic.
 
-    False without the URL of an admin service.
+    False without the URL of an admin service. The cursors of segments do not show this, because a cursor
+    created only on a segment retains nothing.
+
+    Raises:
+        BrokerError: the admin service refused, or did not answer.
     """
     if options.admin_url is None:
         return False
@@ -231,7 +222,6 @@ class ScalableTopics:
         return True
 
     def _hold(self, topic: TopicName, name: str) -> None:
-        """Registers a running query's subscription on a topic."""
         try:
             register(self._client, self._options, [topic], name)
         except BrokerError as error:
