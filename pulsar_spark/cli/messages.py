@@ -84,7 +84,6 @@ def _peek(given: argparse.Namespace) -> None:
 
 
 def _messages(client: Client, topic: TopicName, number: int) -> Generator[dict[str, object], None, None]:
-    """Yields a topic's messages, partition after partition, each in its order."""
     for partition in client.partitions(topic):
         bounds = PlanningClient(client).bounds(partition)
         if not bounds.begin < bounds.last:

@@ -178,7 +178,6 @@ def unused_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
 
 
 def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[TopicName]:
-    """Returns all partitions of the requested topics and namespaces."""
     if not wanted:
         return [topic for namespace in dict.fromkeys(namespaces) for topic in admin.topics(namespace)]
     found: dict[TopicName, None] = {}

@@ -42,8 +42,6 @@ Dataset = tuple[str, str]  # service URL and full name of a topic
 
 @dataclass(slots=True)
 class _Run:
-    """A running query."""
-
     name: str
     inputs: frozenset[Dataset] = frozenset()
     outputs: frozenset[Dataset] = frozenset()

@@ -242,7 +242,6 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _is_read_by(reader: ReaderSchema, schema: Schema, target: pa.DataType, wanted: StructType | None) -> bool:
-    """Whether values of a topic's schema can be decoded to the selected columns."""
     if schema == reader.schema:
         return True
     if reader.has_all_of(schema):

@@ -224,7 +224,6 @@ def _is_query_offset(option: str, data: dict[str, Any]) -> bool:
 def _named(
     option: str, topics: dict[str, Any], end: bool, *, is_query_offset: bool = False
 ) -> dict[TopicName, Position]:
-    """Returns positions by partition, from JSON by topic."""
     named: dict[TopicName, Position] = {}
     values = [(TopicName.parse(name, scalable=True), value) for name, value in topics.items()]
     # "done" is valid for the segments of a scalable topic in the JSON, and for its partitions if it migrated.

@@ -359,7 +359,6 @@ def sink_options(values: Values) -> SinkOptions:
 
 
 def _producer_options(values: Values) -> ProducerOptions:
-    """Returns the settings of producers, without the user's code."""
     _check_producer(values)
     properties = values[_PROPERTIES]
     return ProducerOptions(

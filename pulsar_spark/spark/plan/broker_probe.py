@@ -134,8 +134,6 @@ class BrokerProbe:
 
 
 class _ChunkReporter:
-    """An :class:`EntryProbe` that reports parts of chunked messages."""
-
     def __init__(self, probe: EntryProbe, on_chunk: Callable[[], None]) -> None:
         self._probe = probe
         self._on_chunk = on_chunk

@@ -254,7 +254,6 @@ def _judge_moved(
 
 
 def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | None) -> Judgement:
-    """Judges a subscription that stands before a later ledger than the processed position's."""
     if stored is None:
         return Judgement(LossVerdict.ASK)
     if stored.end <= position or not (position.is_entry or stored.end.is_entry):

@@ -222,7 +222,6 @@ class OldestMessages:
             self._known.pop(topic, None)
 
     def _due(self, partitions: Mapping[TopicName, _Known], now_ms: int) -> list[TopicName]:
-        """Returns the partitions to probe at this trigger."""
         busy, now = self._calls.busy, self._client.now()
         late = {
             topic: known

@@ -185,7 +185,6 @@ class QueryPlanner:
             state.take_up(state.last if position == DONE else position)
 
     def _ask(self, subscription: Subscription, *, waits: bool) -> EndAnswers:
-        """Requests the ends of partitions."""
         asked = self._ends.refresh(partial(subscription.ask, patience=None if waits else PROMPT))
         subscription.unsettle([*asked.arrived, *asked.answers])
         self._changed |= subscription.unsettled
@@ -399,7 +398,6 @@ class QueryPlanner:
         return started.subscription
 
     def _add(self, answers: Mapping[TopicName, LastMessageId]) -> None:
-        """Tracks partitions on which the subscription was opened."""
         self._ends.add({self._partitions[topic]: answer for topic, answer in answers.items()})
         self._loss_check.absent -= answers.keys()
         if self._frozen is not None:

@@ -180,8 +180,6 @@ def record_batches(
 
 
 class _Assembler:
-    """Makes record batches from decoded messages."""
-
     def __init__(self, columns: RowColumns, values: PayloadReader, max_rows: int, max_bytes: int) -> None:
         self._schema = columns.arrow_schema
         self._values = values

@@ -327,7 +327,6 @@ class RowColumns:
 
     @cached_property
     def _payload(self) -> StructType:
-        """Returns all columns of the payload."""
         if self.value_type is None:
             return StructType([StructField(VALUE, BinaryType())])
         kind = from_arrow_type(self.value_type, prefer_timestamp_ntz=True)
@@ -397,7 +396,6 @@ def _check_fields(wanted: DataType, given: DataType, path: str, more: str = "") 
 
 
 def _has_not_null(kind: DataType) -> bool:
-    """Whether a field, element or map value within the type is not nullable."""
     if isinstance(kind, ArrayType):
         return not kind.containsNull or _has_not_null(kind.elementType)
     if isinstance(kind, MapType):

@@ -127,7 +127,6 @@ class MessageShape:
     def _encoded(
         self, topic: TopicName, columns: MessageColumns, rows: pa.Array | None, encoders: Encoders | None
     ) -> MessageColumns:
-        """Encodes the values of one topic's rows, and the keys of KEY_VALUE."""
         if rows is not None:
             assert encoders is not None
             encoder = encoders.of(topic)

@@ -256,7 +256,6 @@ def _primitive_part(field: StructField, given: Schema | None) -> PartColumns:
 
 
 def _check_type(path: str, kind: DataType) -> None:
-    """Raises OptionError for a type that no schema has."""
     if isinstance(kind, ArrayType):
         _check_type(f"{path}[]", kind.elementType)
     elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):

@@ -89,7 +89,6 @@ def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None
 
 
 def _reports(messages: CommitMessages) -> list[TaskReport]:
-    """Returns the reports of the tasks that have succeeded."""
     return [message for message in messages if isinstance(message, TaskReport)]
 
 

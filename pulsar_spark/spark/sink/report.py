@@ -184,6 +184,5 @@ def report_batch(
 
 
 def _listed(texts: Sequence[str]) -> Sequence[str]:
-    """Returns the first texts, and a text with the number of the remaining texts."""
     left = len(texts) - _MAX_LISTED
     return texts if left <= 0 else [*texts[:_MAX_LISTED], f"and {left} more"]
