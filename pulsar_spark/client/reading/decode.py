@@ -230,7 +230,7 @@ class _Range:
         for entries in groups:
             first, times = 0, entries.publish_time.astype(np.uint64)
             for row in np.flatnonzero(entries.copied).tolist():
-                rows = copies.rows_of(source_of(entries.one(row).metadata), int(times[row]))
+                rows = copies.rows_of(source_of(entries.metadata(row)), int(times[row]))
                 if rows is not None:
                     self._cut(int(entries.ledger[row]), int(entries.entry[row]), *rows)
                     continue

@@ -29,7 +29,7 @@ class OriginReader:
         counts = np.maximum(entries.messages, 1)
         last = entries.last_sequence_id
         for row in np.flatnonzero(entries.chunked).tolist():
-            chunk = entries.one(row).metadata
+            chunk = entries.metadata(row)
             counts[row] = chunk.chunk_id + 1 == chunk.num_chunks_from_msg
         origins, numbers = self.origins(entries)
         names = entries.texts(EntryField.PRODUCER_NAME)

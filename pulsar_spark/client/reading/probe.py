@@ -232,9 +232,9 @@ def entry_infos(entries: Entries) -> list[EntryInfo]:
         for ledger, entry, messages, size, time_ms, index in zip(*columns, strict=True)
     ]
     for row in np.flatnonzero(entries.chunked).tolist():
-        metadata = entries.one(row).metadata
+        metadata = entries.metadata(row)
         is_part = metadata.chunk_id < metadata.num_chunks_from_msg - 1
         found[row] = replace(found[row], chunk=is_part, chunked=True)
     for row in np.flatnonzero(entries.copied).tolist():
-        found[row] = replace(found[row], source=source_of(entries.one(row).metadata))
+        found[row] = replace(found[row], source=source_of(entries.metadata(row)))
     return found

@@ -19,14 +19,13 @@ from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.probe import (
-    EntryInfo,
-    entry_infos,
     has_read_over,
     reader_options,
     receive_infos,
 )
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.copies import Witness, source_of
 from pulsar_spark.protocol.reading.permits import Permits
 
 # Bytes that may be in flight to a reader, unless one entry is larger.
@@ -64,7 +63,7 @@ class Tail(Closing):
     ) -> None:
         self.after = self.reached = self._acknowledged = after.whole_entry
         self.has_chunks = self.was_waiting = False
-        self.last: EntryInfo | None = None
+        self.last: Witness | None = None
         self._is_lost = False
         self._entries = self._bytes = 0
         self._consumer = Consumer(
@@ -105,7 +104,10 @@ class Tail(Closing):
         try:
             while len(entries := self._consumer.take_arrived()):
                 self.reached = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
-                (self.last,) = entry_infos(entries[-1:])
+                metadata = entries.metadata(-1)
+                self.last = Witness(
+                    self._consumer.topic, self.reached, metadata.publish_time, source_of(metadata)
+                )
                 self.has_chunks = self.has_chunks or bool(entries.chunked.any())
                 self._entries += len(entries)
                 self._bytes += int(entries.sizes.sum())

@@ -64,7 +64,7 @@ def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
         return found
     last = entries.last_sequence_id
     for row in np.flatnonzero(entries.copied & _are_of_query(entries, run)).tolist():
-        metadata = entries.one(row).metadata
+        metadata = entries.metadata(row)
         ids = TaskIds(run.secret, str(metadata.producer_name, errors="replace"), str(topic))
         if int(last[row]) in ids.own(run.origin.batch):
             found.add(str(metadata.replicated_from, errors="replace"))

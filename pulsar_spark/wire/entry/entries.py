@@ -264,21 +264,24 @@ class Entries:
         """Returns one entry, with its metadata parsed."""
         place = range(self._first, self._stop)[row]
         block = self._block
-        if block.metadata is not None:
-            metadata = block.metadata[place]
-        else:
-            first, last = int(block.fields.start[place]), int(block.fields.value[0][place])
-            metadata = pb.MessageMetadata.FromString(block.heads[first:last])
         index, time = int(block.index[place]), int(block.broker_time[place])
         return Entry(
             int(block.ledger[place]),
             int(block.entry[place]),
-            metadata,
+            self.metadata(row),
             self[row : row + 1 or None].payloads[0],
             None if index < 0 else index,
             None if time < 0 else time,
             block.first_chunks.get(place),
         )
+
+    def metadata(self, row: int) -> pb.MessageMetadata:
+        """Returns the parsed metadata of one entry, in a fraction of the time of :meth:`one`."""
+        place, block = range(self._first, self._stop)[row], self._block
+        if block.metadata is not None:
+            return block.metadata[place]
+        first, last = int(block.fields.start[place]), int(block.fields.value[0][place])
+        return pb.MessageMetadata.FromString(block.heads[first:last])
 
     def _has(self, field: EntryField) -> Flags:
         spans = self._block.fields.spans

@@ -66,6 +66,17 @@ def test_what_comes_shows_without_a_question(broker, client, ids, bell):
     broker.wait_for(lambda: broker.open_consumers == [])
 
 
+@pytest.mark.parametrize("cluster", [None, b"a"])
+def test_the_last_entry_that_was_seen(broker, client, ids, bell, cluster):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        assert tail.last is None
+        copied = {} if cluster is None else {"replicated_from": cluster}
+        new = broker.publish(TOPIC, *singles(numbered(2)), *singles([b"last"], publish_time=7, **copied))
+        bell.wait()
+        follow(tail, new[-1])
+        assert tail.last == (TOPIC, new[-1], 7, None if cluster is None else ("a", None))
+
+
 def test_it_follows_what_comes(broker, client, ids, bell):
     with Tail(client, TOPIC, ids[-1], bell) as tail:
         for _ in range(5):

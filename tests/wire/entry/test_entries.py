@@ -341,6 +341,7 @@ def test_slices_share_memory_and_know_their_rows():
     assert part.payloads[0] is payload
     assert [part.first_chunk(row) for row in range(3)] == [None, first, None]
     assert part.one(-1).entry == 4
+    assert [part.metadata(row) for row in (0, -1)] == [part.one(row).metadata for row in (0, -1)]
     assert part[1:2].one(0).first_chunk == first
     assert part.sizes.tolist() == [metadata.ByteSize() + 100] * 3
     assert len(entries[4:2]) == 0

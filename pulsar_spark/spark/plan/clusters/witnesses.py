@@ -36,6 +36,7 @@ from pulsar_spark.client import (
     Kind,
     LastMessageId,
     PlanningClient,
+    StoredEntry,
     Witness,
 )
 from pulsar_spark.errors import OtherClusterError, PulsarError, TopicNotFoundError
@@ -290,9 +291,10 @@ def iso_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
 
 
-def _at_hand(partition: Partition, end: MessageId) -> EntryInfo | None:
+def _at_hand(partition: Partition, end: MessageId) -> StoredEntry | None:
     """Returns the last known entry up to ``end``; None if no entry is known."""
-    known = [] if partition.known is None else partition.known.entries
-    newest = [] if partition.tail is None or partition.tail.last is None else [partition.tail.last]
-    usable = [each for each in (*known, *newest) if each.id <= end and not each.corrupt]
-    return max(usable, key=lambda each: each.id, default=None)
+    probed = [] if partition.known is None else partition.known.entries
+    known: list[StoredEntry] = [each for each in probed if not each.corrupt]
+    if partition.tail is not None and partition.tail.last is not None:
+        known.append(partition.tail.last)
+    return max((each for each in known if each.id <= end), key=lambda each: each.id, default=None)
