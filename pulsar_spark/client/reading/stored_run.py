@@ -289,8 +289,10 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
-            # Not searched twice: earlier runs had stored their rows before this process first searched.
-            is_searched = (self._is_one_step and known.has_read_end) or self._search_back(known)
+            # Not searched twice: earlier runs had stored their rows before this process first searched. But a
+            # segment may have been searched before an attempt of the task wrote to it, and it was sealed.
+            is_known = self._is_one_step and known.has_read_end and not run.is_sealed
+            is_searched = is_known or self._search_back(known)
             known.has_read_end |= self._is_one_step and is_searched
             if self._is_one_step and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
                 self._is_one_step = False

@@ -114,6 +114,17 @@ def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, caplo
     assert not caplog.messages
 
 
+def test_the_first_micro_batch_is_found_by_the_next_attempt_of_the_task(broker, client):
+    segments = Segments(broker)
+    origin = new_origin(0, 0, 0)
+    for count in (30, 50):
+        task = DedupTask(client, NAME, origin, SECRET, required=False)
+        with closing(task), open_segments(client, dedup=task) as writer:
+            send_all(writer, keyed(0, count))
+        segments.split_first()
+    assert_once_in_order(segments, 50)
+
+
 def test_rows_that_moved_to_another_task_are_told(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
