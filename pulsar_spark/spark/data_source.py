@@ -67,7 +67,7 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
         )
     if not given:
         return None
-    if "path" in options:  # Spark adds no prefix to it; it is kept, so that the parser refuses it
+    if "path" in options:  # Spark passes ``path`` without a prefix; the parser then refuses it
         given["path"] = options["path"]
     for option in (*CONNECTION, *SOURCE, *SINK):
         text = next((text for name, text in given.items() if name.lower() == option.name.lower()), "")
@@ -127,13 +127,13 @@ def _parsed(text: object) -> dict[str, str]:
     return found
 
 
-# Spark's settings, and their defaults: patterns of the names of options whose values Spark hides.
+# Settings of Spark, and their default patterns. Spark hides the values of options with matching names.
 _REDACTION = {
     "spark.sql.redaction.options.regex": "(?i)url",
     "spark.redaction.regex": REDACTED,
 }
 
-# Spark Connect shows plans as text, with options in this form. The setting's pattern hides matching parts.
+# The form of an option in Spark Connect's plans, the setting that hides parts, and a pattern for the setting.
 _CONNECT_TEXT = 'key: "%s"\n  value: "x"'
 _CONNECT_REDACTION = "spark.sql.redaction.string.regex"
 _CONNECT_PATTERN = '(?i)(authparams|password)"[^"]*".*'
@@ -297,11 +297,11 @@ def _require_on_server(spark: SparkSession) -> None:
 def _link_for_streams(archives: list[str] | None) -> None:
     """Lets the streaming planner import packages that were added as files.
 
-    The planner's process searches ``<files>/streaming_job``, not ``<files>``, so links are created there.
+    The planner imports only from ``streaming_job``, a subfolder of Spark's files, so links are made there.
 
     Args:
-        archives: names of the added zip files and jars in ``<files>``. None: this Spark version does not list
-            them, so a package that was loaded from an archive raises UnsupportedError.
+        archives: names of the added zip files and jars. None: this Spark version does not list them, so a
+            package that was loaded from an archive raises UnsupportedError.
     """
     files = Path(SparkFiles.getRootDirectory())
     if archives is None:

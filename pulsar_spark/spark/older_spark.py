@@ -53,7 +53,7 @@ class _Run(Enum):
     BEGINS = auto()  # no method was called yet
     ASKED = auto()  # latestOffset() was the first call
     NEW = auto()  # then initialOffset() was called: the query has no checkpoint
-    UNSURE = auto()  # then latestOffset() again: AVAILABLE_NOW, or POLLED with no partitions() in batch 0
+    UNSURE = auto()  # then latestOffset() again; the next call shows whether AVAILABLE_NOW or POLLED
     POLLED = auto()  # Spark calls latestOffset() when its last answer is processed
     AVAILABLE_NOW = auto()  # the first answer is the end of the run
 

@@ -75,7 +75,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 # Errors by which brokers refuse entries for a segment that is terminated, and perhaps deleted.
 _ENDED = (TerminatedError, TopicNotFoundError)
 
-_BATCH, _CHUNK = EntryKind.BATCH, EntryKind.CHUNK  # globals, because attributes of an enum take longer
+_BATCH, _CHUNK = EntryKind.BATCH, EntryKind.CHUNK  # globals, because access to an enum's attributes is slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class WriterState(Enum):
 class Step(Enum):
     """The next step of the writer's owner while it waits for room in the window, or for receipts."""
 
-    WAIT = auto()  # wait until a receipt, or until ``window.due_at``
-    REOPEN = auto()  # register again, until ``window.due_at``
+    WAIT = auto()  # wait for a receipt, at most until ``window.due_at``
+    REOPEN = auto()  # try to register again, at most until ``window.due_at``
     STOP = auto()  # send no more: ``check`` raises an error, or the segment is sealed
 
 
@@ -319,13 +319,13 @@ class PartitionWriter:
         self.loss = None
 
     def registered(self, answer: pb.CommandProducerSuccess, max_message_size: int) -> StoredProof | None:
-        """Processes the broker's answer and limit in bytes; ``StoredIds`` judges the pending entries.
+        """Processes the answer to a registration; ``max_message_size``: the broker's limit in bytes.
 
         Returns:
-            A proof, to which the owner passes stored entries before ``resend``; None if none is needed.
+            A proof, to which the owner passes the topic's entries before ``resend``; None: none is needed.
 
         Raises:
-            SendError: pending messages would be dropped, or could be stored twice.
+            SendError: pending messages, if sent again, would be dropped, or could be stored twice.
         """
         name, last = answer.producer_name, answer.last_sequence_id
         self.name, self.topic_epoch = name, answer.topic_epoch if answer.HasField("topic_epoch") else None
@@ -345,13 +345,13 @@ class PartitionWriter:
 
         Raises:
             SchemaError: an entry that would be stored now has an old schema version.
-            SendError: the broker would drop entries that are not stored.
-            NotReadyError: the proof is not complete.
+            SendError: an entry that the broker would drop was not found in the topic.
+            NotReadyError: the search of the topic timed out before all entries were found.
         """
         if self._stored.take_proof():
             self.window.begin_anew(now)
         self._stored.check_versions((*self.window, *self._waiting))
-        # Set even if the connection is lost again, because names of chunks must keep their length.
+        # Set even if the connection is lost again, because chunks packed now need a name of the final length.
         self.packer.attempt = attempt
         if self.loss is not None or self._is_closed:
             return []

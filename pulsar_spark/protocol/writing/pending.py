@@ -11,7 +11,7 @@ from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 
 _CHECKSUM_ERROR = 9
 
-_CHUNK = EntryKind.CHUNK  # a global, because attributes of an enum take longer
+_CHUNK = EntryKind.CHUNK  # a global, because access to an enum's attribute is slower
 
 
 class SendTimeoutError(SendError):
@@ -51,7 +51,7 @@ class PendingWindow:
     message.
 
     The limits are ``max_messages``, counting messages in batches, and the window's part of the budget, in
-    bytes of entries. An entry above a limit is pending alone. ``send_timeout``: seconds; see ``due_at``.
+    bytes of entries. An entry above a limit is sent alone. ``send_timeout``: seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
@@ -93,8 +93,8 @@ class PendingWindow:
         """Whether an entry may be sent now.
 
         An entry larger than the window waits until the window is empty. So does an entry whose sequence id is
-        not above all pending ids, because receipts name entries by ascending ids, and a deduplicating broker
-        cannot distinguish a duplicate from an entry that it is still storing.
+        not above all pending ids: receipts are matched by ascending ids, and a deduplicating broker refuses
+        such an id while it stores the pending entries.
         """
         if not self._entries:
             return True
@@ -186,8 +186,8 @@ class PendingWindow:
         """Returns the end of the oldest entry's send timeout; None if nothing is pending.
 
         The timeout starts when the entry is pushed, and again at each sign of progress, because with a
-        throttling broker entries may be pending much longer. If the registration of a resend is lost before
-        its first receipt, the other signs of the resend no longer count, because otherwise a broker that
+        throttling broker entries may be pending much longer. If the registration is lost during a resend,
+        before the receipt of a whole message, signs of that resend no longer count. Otherwise a broker that
         refuses each resend would be tried for ever.
 
             ====================================================  ==================================
@@ -196,7 +196,7 @@ class PendingWindow:
             receipt of a whole message; ``begin_anew``            always
             sent bytes, or receipt of a chunk before the last,    always
             when nothing is being sent again
-            the same while entries are being sent again           until the registration is lost
+            sent bytes, or such a receipt, during a resend        until the registration is lost
             ====================================================  ==================================
         """
         if not self._pushed_at:

@@ -111,7 +111,7 @@ class Router:
         self._start = start
         self._block = block
         self._switch_after = switch_after
-        self._taken = 0  # rows without a key; a block that ended early counts as full
+        self._taken = 0  # number of routed rows without a key, as if each ended block had been full
         self._switched_at = 0.0
 
     def route(
@@ -314,7 +314,7 @@ def _new_powers(base: int, count: int) -> Words:
 
 
 def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
-    """MurmurHash3 x86 32-bit, seed 0: hashes word i of all texts at once; the rest of long texts singly."""
+    """MurmurHash3 x86 32-bit, seed 0: the first words of all texts at once, later words text by text."""
     padded = np.append(data, np.zeros(4, np.uint8))
     words = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))  # the 4-byte word at each byte's offset
     start = offsets[:-1]

@@ -105,7 +105,7 @@ class StoredIds:
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= self.acknowledged_to:
-            # Checked first, because all ids of a repeated task are up to ``_dropped_to``, in any order.
+            # Checked first: in a repeated task all ids are up to ``_dropped_to``, also if they do not ascend.
             return SendError(
                 f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
                 f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
@@ -168,11 +168,11 @@ class StoredIds:
         return self._proof
 
     def take_proof(self) -> bool:
-        """Records that the proof has found all entries in doubt; returns whether there was a proof.
+        """Ends the proof, which must have found all entries in doubt; returns whether there was a proof.
 
         Raises:
-            SendError: the broker would drop entries that are not stored.
-            NotReadyError: the proof is not complete.
+            SendError: an entry that the broker would drop was not found in the topic.
+            NotReadyError: the search of the topic timed out before all entries were found.
         """
         proof = self._proof
         if proof is not None and not proof.is_found:
@@ -312,7 +312,7 @@ class StoredProof:
         return not self._missing
 
     def take(self, entry: Entry) -> None:
-        """Compares a stored entry of this producer name with the entry in doubt that has its id."""
+        """Compares an entry of the topic, from this producer, with the entry in doubt of the same id."""
         place = entry.metadata.sequence_id, entry.metadata.chunk_id
         metadata, sent = self._missing.get(place, (b"", None))
         if sent is None:
@@ -330,9 +330,9 @@ class StoredProof:
 
     @property
     def is_passed(self) -> bool:
-        """Whether no missing entry can be earlier in the topic, so that earlier entries are not compared.
+        """Whether the backward search of the topic may stop, because no missing entry can be earlier.
 
-        Entries are stored in the order of sending. So if each was sent only once, none is before the first.
+        Entries are stored in the order of sending. So if each was sent once, the first is before all others.
         """
         return self.is_found or (self._is_sent_once and self._first in self.found)
 

@@ -36,7 +36,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
 
     Args:
         mode: mode of reading; None: not known yet, because Spark requests the schema first. Then options
-            of either mode are accepted, and the start is a batch's.
+            of both modes are accepted, and the default of the start is that of a batch.
 
     Raises:
         OptionError: an unknown name (the text suggests a similar one), a bad value, a missing option, or

@@ -116,7 +116,7 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
     data = _object(option, text)
     if not _is_query_offset(option, data):
         return Positions(option, None, _named(option, data, end))
-    # A query's offset has the last messages read, like an end. A partition that it lacks was created later.
+    # A query's offset has the last messages read, so it is parsed as an end. Newer partitions are not in it.
     named = _named(option, data["topics"], end=True, is_query_offset=True)
     return Positions(option, None, named, PositionWord.EARLIEST)
 
@@ -159,7 +159,7 @@ def _check_order(
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
     if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
-        ids = ids or first == last  # the end is just before the start; allowed for a query's offset
+        ids = ids or first == last  # within an entry, the end may equal only a query's offset as start
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
@@ -226,7 +226,7 @@ def _named(
 ) -> dict[TopicName, Position]:
     named: dict[TopicName, Position] = {}
     values = [(TopicName.parse(name, scalable=True), value) for name, value in topics.items()]
-    # "done" is valid for the segments of a scalable topic in the JSON, and for its partitions if it migrated.
+    # "done" is valid for segments, and for partitions whose topic the JSON also names as a scalable topic.
     scalable = {topic for topic, _ in values if topic.is_scalable} if is_query_offset or not end else set()
     for topic, value in values:
         for partition, place in _by_partition(option, topic, value):

@@ -1,7 +1,7 @@
 """Acknowledger: acknowledges processed positions, after chunk probes if :class:`Partition` requires them.
 
-A cumulative acknowledgement past an incomplete chunked message would lose the message. So first a probe
-searches the entries before the processed position for chunks; if there are any, it requests the publish time.
+A cumulative acknowledgement would lose a message of which only some chunks are processed. So a probe first
+searches the last processed entries for chunks. If it finds any, it requests the last entry's publish time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Acknowledger:
             _warn_of_chunks(partitions)
         positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
         for each, entry in probed.items():
-            # Without chunks, up to the probed entry, because entries processed since then are not probed.
+            # A probe without chunks is valid up to ``entry``; later entries may have been processed since.
             positions[each] = each.settle(expire) if each.has_chunks else entry
         self.acknowledge(positions)
         return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)

@@ -66,10 +66,10 @@ class Room(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A partition's part of a batch, so far.
+    """The probed entries of a partition that a batch reads.
 
     Attributes:
-        room: rest of the partition's share, for entries that were not probed; None: the part is complete.
+        room: rest of the partition's share, if entries that were not probed may be added; None: none may.
     """
 
     end: MessageId
@@ -142,7 +142,7 @@ class Admission:
             # The first turn is random, because short runs must not always read the same partitions.
             named = {each.topic: each for each in open_}
             turn = in_turn(named, self._last_turn or random.choice([*named]), count)
-            self._last_turn, count = turn[-1], None  # a second round has all others, so it waits only once
+            self._last_turn, count = turn[-1], None  # the second round plans all others, with a single wait
             planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
                 break  # the remaining partitions have the next turns
@@ -204,7 +204,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # finished searches used other limits
+        busy = self._searches.busy | self._searches.take().keys()  # drops late results: their limits are old
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()
@@ -281,8 +281,8 @@ class Admission:
 def in_turn(topics: Collection[TopicName], before: TopicName, count: int | None) -> list[TopicName]:
     """Returns ``count`` partitions after ``before`` in cyclic order.
 
-    If the last returned partition is the next ``before``, each has its turn before any gets a second one.
-    ``count`` None: all partitions.
+    Pass the last returned partition as ``before`` of the next call. So each partition has its turn before
+    any has a second turn. ``count`` None: all partitions.
     """
     ordered = sorted(topics)
     first = bisect_right(ordered, before)
@@ -309,10 +309,10 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
 def beyond(
     source: BrokerProbe, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
 ) -> MessageId:
-    """Returns the end of a batch in a partition whose probed entries fit; at least the last of these.
+    """Returns the end of a batch in a partition whose probed entries all fit: the last of these, or later.
 
     ``room``: rest of the partition's limit. With the broker's message indexes the end is searched; otherwise
-    it is estimated from the mean of the probed entries, within the ledger of the last one.
+    it is estimated from the mean of the probed entries, within the ledger of the last probed entry.
     """
     last = known.entries[-1]
     ledger, first = last.id.ledger, last.id.entry

@@ -81,7 +81,7 @@ class BrokerProbe:
         return found
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> LedgerEnd:
-        """Returns the end of the ledger of ``position``, which is older than the ledger of ``last``."""
+        """Returns the end of the ledger of ``position``; ``last``: an entry in a newer ledger."""
         key = topic, position.ledger
         if key not in self._ends:
             self._ask_admin(topic)
@@ -98,7 +98,7 @@ class BrokerProbe:
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
-        """Returns the messages in the first entry of each range; the same if the range is planned again.
+        """Returns, by topic, the messages in a range's first entry, which are the same at each planning.
 
         A range of one entry cannot be split, and is left out.
         """
@@ -212,7 +212,7 @@ class KnownEntries:
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
-                # Chunks complete no message. They count as messages here, so that a round requests enough.
+                # A chunk completes no message. So a round requests at least as many messages as known chunks.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = (self.limit.size if size is None else min(self.limit.size, size)) - known
             try:

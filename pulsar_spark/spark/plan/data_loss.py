@@ -12,8 +12,8 @@ If the topic begins after the last processed message, the skipped messages are l
 :func:`judge_restart`, when a query with a checkpoint starts; the first matching row applies:
 
     found                                                     judged as
-    the topic ends before a message that the query has        SET_BACK: it was recreated, or its broker was
-    processed, and its subscription stands before that        restored from an older state
+    the topic ends before a message that the query has        SET_BACK: the topic was recreated, or its
+    processed; the subscription stands before that message    broker was restored from an older state
     the subscription is missing                               MOVED or LOST
     it stands at or before the processed position             FINE
     it stands at an entry after the processed position, or    MOVED or LOST
@@ -32,8 +32,9 @@ If the topic begins after the last processed message, the skipped messages are l
     acknowledgements were sent up to the processed position   which so ended at the processed position
     elsewhere                                                 MOVED or LOST
 
-A subscription that was moved over messages of the micro-batch is FINE while the acknowledged ledger is
-stored, and UNSURE otherwise, because tasks report only messages that were deleted after planning.
+If another program has moved the subscription over messages of the micro-batch, this is FINE while the
+acknowledged ledger is stored. Otherwise it is UNSURE: messages of the micro-batch may be deleted, and tasks
+report only messages that were deleted after planning.
 
 MOVED or LOST, after the caller has requested the stored entries (ASK):
 
@@ -157,7 +158,7 @@ class Judgement:
         return self
 
     def elsewhere(self, position: MessageId, why: str) -> Judgement:
-        """Returns LOST instead of FINE or MOVED if ``why`` is a reason that this may be another cluster."""
+        """Returns LOST instead of FINE or MOVED if this may be another cluster, for the reason ``why``."""
         if not why or self.verdict not in (LossVerdict.FINE, LossVerdict.MOVED):
             return self
         return replace(self, verdict=LossVerdict.LOST, why=why, lost=LostRange(position, None, why))
@@ -214,7 +215,7 @@ def judge_answer(
     Args:
         asked: position up to which acknowledgements had been sent, confirmed or not, when the answer was
             requested.
-        next_seen: first known message after ``position``; a position at or before it if none was known.
+        next_seen: first known message after ``position``; a position up to ``position`` if none was known.
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
     """
     if is_processed and _is_set_back(position, last, mark_delete):
@@ -230,7 +231,7 @@ def judge_answer(
     if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
-    # Brokers remove only acknowledged ledgers, so without an acknowledgement the subscription was moved.
+    # Brokers remove only acknowledged ledgers. If no acknowledgement was sent, another program moved it.
     is_unasked = is_processed and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_entry and not has_skipped and not is_unasked:
         return _FINE
@@ -319,9 +320,9 @@ class LossReporter:
         self._unwarned.append(topic)
 
     def log_noted(self) -> None:
-        """Warns once of all messages that may be lost, and once in a run of deleted partitions.
+        """Warns of messages that may be lost since the last call, and once in a run of deleted partitions.
 
-        These messages are no error, and not counted as losses.
+        Neither is an error, nor counted as a loss.
         """
         if self.deleted and not self._has_warned:
             self._has_warned, more = True, len(self.deleted) - 1

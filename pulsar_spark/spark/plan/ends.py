@@ -66,8 +66,7 @@ class EndTracker:
         self._client = client
         self._openings = calls[Kind.TAIL]
         self._arrivals: Arrivals[Partition] = Arrivals()
-        # Partitions without a tail, or with new entries, in order. Their ends are requested again when the
-        # last answers are too old.
+        # Partitions without a tail, or with new entries. Their ends are requested when the answers are old.
         self._active: dict[Partition, None] = {}
         self._queue: list[tuple[float, int, Partition]] = []
         self._numbers = 0
@@ -133,14 +132,14 @@ class EndTracker:
         return EndAnswers(answers, gone, arrived)
 
     def _take_arrivals(self) -> Collection[Partition]:
-        """Returns partitions whose tails received entries; those after the known ends make them active."""
+        """Returns partitions whose tails received entries; activates them if the known end is outdated."""
         now = self._client.now()
         arrived = self._arrivals.take()
         for partition in arrived:
             tail = partition.tail
             if tail is None:
                 continue
-            # With an entry after the known end, ``follow`` is called after the answer, up to the new end.
+            # If the tail has an entry after the known end, the end is requested before ``follow`` is called.
             has_news = tail.has_passed(partition.schedule.last.whole_entry) or not partition.follow(tail)
             is_late = now >= partition.schedule.known_until + _FOLLOWS_WITHIN
             if has_news or (is_late and not tail.was_waiting):
@@ -159,7 +158,7 @@ class EndTracker:
                 due.append(partition)
             else:
                 self._enqueue(partition)
-        # Partitions stay active, so that requests are repeated, until their answers arrive.
+        # A partition stays active until its answer arrives, so a failed request is repeated.
         self._active |= dict.fromkeys(due)
         return due
 
@@ -184,7 +183,7 @@ class EndTracker:
                 partition.close_tail()
             elif tail.reached <= known:
                 self._schedule_next_ask(partition, now, count)
-            # Else the tail has an entry after the answered end. The partition stays active: it is asked soon.
+            # Otherwise the tail has an entry after the answered end, so the end is requested again soon.
         without = [each for each in partitions if each.tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([each for each in without if each.schedule.is_idle(now)], count)
@@ -195,7 +194,7 @@ class EndTracker:
         self._enqueue(partition)
 
     def _open_tails(self, partitions: Iterable[Partition], count: int) -> None:
-        """Opens tails; also uses the tails that earlier calls began to open."""
+        """Opens tails; also stores tails whose opening an earlier call began."""
         now, pauses = self._client.now(), self._openings.pauses
         calls = {
             each: partial(
@@ -222,4 +221,4 @@ class EndTracker:
             follows = partition.follow(tail)
             self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # arrivals before ``partition.tail`` was set had no effect
+                self._arrivals.add(partition)  # again: without ``partition.tail`` it was ignored

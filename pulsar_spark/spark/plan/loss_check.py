@@ -40,8 +40,8 @@ class LossCheck:
         holding: scalable topics on which the subscription was registered when this run opened it, so that
             brokers have kept unread segments.
         absent: partitions of the checkpoint that were reported as absent or deleted.
-        has_moved: whether the query has just moved from another cluster, so that its subscription is missing,
-            or stands where the query left this cluster.
+        has_moved: whether the query has just moved here from another cluster. Then its subscription here is
+            missing, or has the position at which the query once left this cluster.
         why_unsure: reason why this may be another cluster, so that no partition is FINE; or empty.
     """
 
@@ -90,7 +90,7 @@ class LossCheck:
     def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
         """Judges partitions where the subscription stands after the end of an unfinished batch 0.
 
-        A subscription created by this run is no error, because the earlier run may not have had one there.
+        A subscription that this run has created is not judged as removed: the earlier run may have had none.
         """
         for topic in sorted(ends.keys() & subscription.partitions.keys()):
             end, state = ends[topic], subscription.partitions[topic]

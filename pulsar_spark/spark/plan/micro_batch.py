@@ -107,10 +107,10 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the tasks of the micro-batch ``(start, end]``; no partition that is deleted or set back.
+        """Returns the tasks of the micro-batch ``(start, end]``, without partitions deleted or set back.
 
         Args:
-            partitions: state of each partition; stores whether the user's start time was found.
+            partitions: state of each partition, in which ``is_start_time_found`` is stored.
         """
         planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
         existing = [
@@ -139,9 +139,9 @@ class MicroBatchPlanner:
     def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
         """Sets each range's ``begins``: the position after which the broker had all messages at planning.
 
-        For a range within a ledger, this is its start, because the broker keeps a ledger with unread
-        messages. Otherwise the start's ledger may be consumed and deleted, so it is the position before the
-        first stored message of the range.
+        For a range within a ledger, ``begins`` is the range's start, because the broker keeps a ledger with
+        unread messages. Otherwise the start's ledger may be consumed and deleted, so ``begins`` is the
+        position before the first stored message of the range.
         """
         if self._client.read_compacted:
             return ranges

@@ -50,7 +50,7 @@ class Left(NamedTuple):
     witness: Witness | None = None
 
     def unread(self, topic: TopicName) -> CopyRange | None:
-        """Returns the copies that the query has not read in that cluster; None: all copies."""
+        """Returns the copies of entries that the query has not read in ``cluster``; None: all copies."""
         position = self.positions.get(topic)
         return None if position is None else CopyRange(self.cluster, position, self.time_ms)
 
@@ -60,7 +60,7 @@ class Offsets:
     """The positions up to which all messages are planned.
 
     Attributes:
-        subscription: name of the durable subscription that holds later messages.
+        subscription: name of the durable subscription that retains later messages.
         positions: last planned message, by topic partition or segment; LATEST: the segment is done.
         witness: entry that identifies the cluster of these positions; None if no entry is known yet.
         left: cluster that the query has left; None if it has not moved.

@@ -28,9 +28,9 @@ message; 0: it may become complete at any time.
     else                                                          PROBE, because no later trigger may follow
 
 PROBE becomes WAIT for a second after a failed probe, or for the probe's duration if that is longer. After
-more failures in succession it is 2, 4, 8, then 10 times the duration.
+more failures in succession the wait is 2, 4, 8, then 10 times the duration.
 
-:meth:`Partition.settle`, if chunks were found, finds the last processed position of which one is true:
+:meth:`Partition.settle`, if chunks were found, returns the last processed position with one of these facts:
 
     a later position is processed, and was published more than ``expire`` later
     it is the end, and no entry followed for ``expire``
@@ -90,7 +90,7 @@ class _Probed(NamedTuple):
 
 
 class _Dated(NamedTuple):
-    """A processed position, the latest publish time up to it in ms since 1970, and the time of its probe."""
+    """A processed position, the latest publish time of messages up to it, and the time of its probe."""
 
     position: MessageId
     time_ms: int
@@ -102,9 +102,9 @@ class Partition:
     """A partition while the subscription is open on it; a position includes all earlier messages.
 
     Attributes:
-        is_reported_late: whether a warning reported that the broker answers late, and it still does.
+        is_reported_late: whether the broker still answers late, as a warning has reported.
         start: position of the query's subscription when this run opened it.
-        acknowledged: position up to which this run has acknowledged the partition, or found acknowledged.
+        acknowledged: position up to which the partition is acknowledged, as far as this run knows.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.
         position: position up to which Spark has checkpointed it as processed; None before the first trigger.
         backlog: number of entries in ``(position, last]`` at the last trigger; None if unknown.
@@ -118,12 +118,12 @@ class Partition:
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
         next_seen: first known message after ``position``; an earlier position if no message is known.
         tail: reader of new entries at the partition's end, while few entries arrive.
-        is_queued: whether the end tracker's queue has the time of its next request.
-        is_behind: whether its last tail has never reached the known end.
-        is_blind: whether an answer showed new entries that its tail did not receive.
+        is_queued: whether the end tracker's queue has the time of the next request for the end.
+        is_behind: whether the last tail has never reached the known end.
+        is_blind: whether an answer showed new entries that the tail did not receive.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
             probe.
-        is_warned_of_chunks: whether a warning reported that it is not acknowledged any more.
+        is_warned_of_chunks: whether a warning reported that the partition is not acknowledged any more.
     """
 
     topic: TopicName
@@ -160,7 +160,7 @@ class Partition:
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
     _failed_probes: int = 0  # failures since the last successful probe
-    # The processed end, if no tail has received it, and the time since which ``ack_step`` waits for a tail.
+    # The processed end that ``ack_step`` waits for the tail to receive, and the time when this wait began.
     _unseen: tuple[MessageId, float] | None = None
     # Processed positions that must not be acknowledged yet, in order; None if no chunk was found.
     _held: deque[_Dated] | None = None
@@ -172,7 +172,7 @@ class Partition:
         return cls(topic, consumer, mark, mark, visible_end(answer.last), asked=mark, asked_before=mark)
 
     def close(self, calls: Calls[Partition]) -> bool:
-        """Drops all pending calls; True if a pending request closes the consumer when it ends."""
+        """Drops pending calls; returns whether the consumer is closed later, when a pending request ends."""
         self.life = Life.CLOSED
         self.close_tail()
         self.close_known()
@@ -180,11 +180,11 @@ class Partition:
         return Kind.LAST_MESSAGE in calls.leave(self, then)
 
     def requested(self, now: float) -> None:
-        """Records the time of a request for the last message, and the acknowledgements sent before it."""
+        """Records the time of a request for the last message, and :attr:`asked` at that time."""
         self._request = now, self.asked
 
     def answered(self) -> None:
-        """Records that the answer to the last request is used now, with the values of that request."""
+        """Sets ``asked_at`` and ``asked_before`` by the last request, whose answer is used from now on."""
         self.asked_at, self.asked_before = self._request
 
     def moved(self, mark_delete: MessageId) -> None:
@@ -192,9 +192,9 @@ class Partition:
         self.start = self.acknowledged = self.asked = self.asked_before = mark_delete
 
     def set_back(self, last: MessageId) -> None:
-        """Records that the topic ends before the processed position, and continues from its end."""
+        """Records that the topic ends before the processed position; the query continues from this end."""
         self.start = self.last = last
-        # Positions of the old log do not apply to this log.
+        # These positions are of the topic before it was recreated or restored.
         self.goes_on = self.next_seen = MessageId.EARLIEST
         self.is_set_back = self.position is None
         if self.position is not None:
@@ -261,7 +261,7 @@ class Partition:
         self._counted = self._waiting
 
     def entries_until(self, end: MessageId) -> int | None:
-        """Returns the number of entries in ``(position, end]``; :attr:`backlog` if these span ledgers."""
+        """Returns the number of entries in ``(position, end]``; over several ledgers, :attr:`backlog`."""
         count = end.entries_since(self._waiting[0])
         return self.backlog if count is None else count
 
@@ -343,7 +343,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Lets ``tail`` read up to the known end, without waiting; False if it is lost or too far from it."""
+        """Makes ``tail`` request entries up to the known end; False if it is lost, or far from the end."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:
@@ -387,13 +387,13 @@ class Partition:
         """Records the publish time of a processed entry, if chunks were found.
 
         Args:
-            time_ms: publish time of the entry in ms since 1970. Producers' clocks differ, so a position has
-                at least the time of the position before it.
+            time_ms: publish time of the entry in ms since 1970. Producers' clocks differ, so a position's
+                recorded time is at least the time of the position before it.
         """
         assert self._held is not None
         latest = self._held[-1].time_ms if self._held else 0
         if self._held and time_ms <= latest:
-            self._held.pop()  # both positions may be acknowledged at the same time
+            self._held.pop()  # has the same time as ``entry``, which replaces it
         self._held.append(_Dated(entry, max(latest, time_ms), now))
 
     def settle(self, expire: float) -> MessageId:

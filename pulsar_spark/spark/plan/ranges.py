@@ -29,11 +29,8 @@ _MAX_ENTRIES = 512
 _MAX_RANGES = 64
 # Assumed messages per entry: the default maximum of a producer's batch.
 _MESSAGES_PER_ENTRY = 1000
-
-
-# Maximum counts that find no ledger's end, after rollovers or in a growing topic; then a cut is inexact.
+# After this number of counts that find no ledger's end (rollovers, a growing topic), a cut may be inexact.
 _MAX_FAILURES = 20
-
 
 # The ranges that one task reads, one after another.
 Task: TypeAlias = tuple[Range, ...]
@@ -46,9 +43,9 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         start: end of the previous batch. If it names another subscription than ``end``, batch 0 did not
             finish, and the query has started again.
         end: end of the batch, as it was first planned.
-        starts: position of the subscription when this run opened it, by partition. A partition missing in
-            ``start`` begins there; without a position there, it has no range. A batch 0 that is planned again
-            begins there or at ``start``, at the earlier position.
+        starts: by partition, the subscription's position when this run opened it. A partition that ``start``
+            lacks begins at this position, or has no range if ``starts`` lacks it, too. A batch 0 that is
+            planned again begins at the earlier of both positions.
     """
     anew = start.subscription != end.subscription
     ranges = []
@@ -59,8 +56,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # There is nothing to read if the topic now ends before the start, or if the end is (ledger, -1),
-        # before the first entry, which Spark 4.0 and 4.1 may pass.
+        # There is nothing to read if the topic now ends before the start. Neither is there if the end is
+        # (ledger, -1), the position before a ledger's first entry, which Spark 4.0 and 4.1 may pass as end.
         if first < last and last.is_entry:
             ranges.append(Range(topic, first, last))
     # Sorted, because a checkpoint's offset has another order than the equal offset of the earlier run.
@@ -150,7 +147,7 @@ class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
     Args:
-        length: number of the range's entries; None: count only the entries in the ledger of ``end``.
+        length: number of the range's entries. None: it is computed; of several ledgers only the last counts.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:
@@ -158,7 +155,7 @@ class Track:
             within = end.entries_since(start)
             length = end.entry + 1 if within is None else within
         self.end, self.length = end, length
-        self._ends = [(0, start), (length, end)]  # the start, then the last entries of known ledgers
+        self._ends = [(0, start), (length, end)]  # (number, position): start, then last entries of ledgers
 
     @classmethod
     def over(cls, start: MessageId, end: MessageId, ledgers: Iterable[Ledger]) -> Track:
@@ -178,16 +175,16 @@ class Track:
         Args:
             number: number of the entry.
             count: function that returns the last entry before a position, and the number of the range's
-                entries from that position on. After a rollover it returns no entry.
+                entries from that position on. After a rollover the entry may be ``(ledger, -1)``.
         """
-        first = failures = 0  # ``first``: lowest possible id of the ledger
+        first = failures = 0  # ``first``: lowest possible ledger id of the entry
         for turn in itertools.count():
             (before, lower), (after, upper) = self._around(number)
-            first = max(first, lower.ledger + bool(before))  # only the start's ledger has later entries
+            first = max(first, lower.ledger + bool(before))  # ``lower`` ends a ledger unless it is the start
             if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
                 return
             ledger = (first + upper.ledger + 1) // 2
-            if turn % 2 == 0:  # an interpolation, as for ledgers of equal size; other turns bisect
+            if turn % 2 == 0:  # even turns interpolate, as if ledgers had equal sizes; odd turns bisect
                 share = -(number - before + upper.entry + 1) * (upper.ledger - lower.ledger)
                 ledger = min(max(first + 1, lower.ledger - share // (after - before)), upper.ledger)
             last, left = count(MessageId(ledger, 0))

@@ -83,7 +83,7 @@ def warn_of_late_starts(
 ) -> None:
     """Warns of partitions that end before their start: nothing is read until they have grown past it.
 
-    The end is the last stored entry, also if readers do not receive it, such as a transaction marker. So a
+    The end is the last stored entry, even one that readers do not receive, such as a transaction marker. So a
     start at such an entry is not reported.
     """
     late = [topic for topic, start in starts.items() if start.is_entry and start > bounds[topic].last]
@@ -113,16 +113,16 @@ def before_time(
     *,
     looks_back: bool = False,
 ) -> MessageId:
-    """Returns the position in ``[begin, last]`` before the first message published at or after ``time``.
+    """Returns the position before the first message in ``(begin, last]`` published at or after ``time``.
 
-    Returns ``last`` if all messages are older. With ``looks_back``, returns ``begin`` if a stored message up
-    to ``begin`` was published at or after ``time``: reading starts at that message and reads all later ones.
+    Returns ``last`` if there is no such message. ``looks_back``: whether to search the messages up to
+    ``begin``, too. If one of these was published at or after ``time``, returns ``begin``.
     """
     if begin >= last:
         return last
     search = partial(client.first_at, topic, time.ms, round(1000 * margin))
     if looks_back and begin.is_entry:
-        # Probes the message at ``begin``, or the first remaining message if that ledger is deleted.
+        # If the ledger of ``begin`` is deleted, this probes the first message that is still stored.
         is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
         if is_in_time or search(MessageId.EARLIEST, begin) is not None:
             return begin

@@ -8,13 +8,14 @@ to three seconds for each probe until one has succeeded.
 
     known                                                          its time
     a probe at this position has returned it                       PROBED: exact
-    all messages known at an earlier trigger are processed now     TRIGGER: that of the trigger, or later
-    another message was the first unprocessed one before           MESSAGE: that of that message, or later
+    all messages known at an earlier trigger are processed now     TRIGGER: the trigger's time, or later
+    another message was the first unprocessed one before           MESSAGE: that message's time, or later
     nothing                                                        UNKNOWN
 
 If a time may be more than a second too early, the message is probed, a few at each trigger: unknown times
-first, then the earliest times. If many partitions have such times, TRIGGER times are not probed, because some
-of the partitions received a message soon after the trigger. So a query that keeps up probes little.
+first, then the earliest. If many partitions have such times, TRIGGER times are not probed: some partition
+received a message soon after the trigger, so the oldest time of them all is nearly exact. So a query that
+keeps up probes little.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def first_entries(
         return []
 
 
-_TOLERANCE_MS = 1000  # milliseconds by which a time may be too early; if more, the message is probed
+_TOLERANCE_MS = 1000  # maximum error of a publish time; if the error may be larger, the message is probed
 _MAX_PROBES = 8  # probes at each trigger
 _PATIENCE = 0.5  # seconds to wait for these probes
 
@@ -211,7 +212,7 @@ class OldestMessages:
         """Returns the publish time of a partition's first unprocessed message, in ms since 1970.
 
         None if there is no such message, or its time is unknown. The time is exact, or at most a second too
-        early. If many partitions have a backlog, it may be the time of a trigger before the message.
+        early. If many partitions have a backlog, it may be the time of the last trigger without the message.
         """
         known = self._known.get(topic)
         return None if known is None or not known.seen.has_backlog else known.time_ms or None
@@ -350,5 +351,5 @@ class SourceReporter:
         self._oldest.forget(gone)
 
     def renewed(self, report: Json) -> Json:
-        """Returns ``report`` with the time of this trigger, if nothing else has changed; shares its parts."""
+        """Returns ``report`` with the present time and number of retries, if nothing else has changed."""
         return report | {"timeMs": self._triggered_ms, "retries": self._client.retries()}

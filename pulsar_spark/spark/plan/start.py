@@ -7,7 +7,8 @@ A query that has no checkpoint (:func:`start_query`):
     an existing one       no            at its position                not at all
     an existing one       yes           at the start                   back: immediately; forward: when Spark
                                                                        has checkpointed the start
-    a missing one         yes or no     at the start, else at latest   as an existing one
+    a missing one         no            at latest                      not at all
+    a missing one         yes           at the start                   as an existing one, with a start
 
 So only the user's start moves an existing position forward, with a warning of the skipped backlog. The move
 waits for the checkpoint, because a batch 0 that did not finish is planned again from the checkpoint, even if
@@ -101,7 +102,7 @@ def start_query(
                 for topic, start in starts.items()
             }
         )
-        register(client, options, scalable, name)  # after ``open``, which sets the initial position
+        register(client, options, scalable, name)  # after ``open``, which creates it at the right position
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -150,7 +151,7 @@ def start_before(
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
-        started.subscription.partitions[topic].is_start_time_found = False  # later batches search it again
+        started.subscription.partitions[topic].is_start_time_found = False  # later batches search for it
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 
@@ -223,7 +224,7 @@ def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, Messa
 
 
 def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Warns of unread messages of an existing subscription that the start leaves out."""
+    """Warns if the start skips unread messages of an existing subscription."""
     states = subscription.partitions
     behind = [topic for topic, each in positions.items() if states[topic].start < each.last_whole_entry]
     for topic, backlog in subscription.backlogs(behind).items():
@@ -256,8 +257,8 @@ class Checkpoint(NamedTuple):
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
         """Makes a checkpoint whose last micro-batch must run again.
 
-        ``processed`` lacks partitions that the end lacks, because they were deleted, and partitions that end
-        before their start, because their topic ended there. Both were reported when the batch was planned.
+        ``processed`` leaves out deleted partitions, which ``end`` lacks. It also leaves out partitions whose
+        topic ended before ``start``, as ``end`` does. Both were reported when the batch was planned.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {

@@ -130,7 +130,7 @@ class QueryPlanner:
     def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Acknowledges the processed ``start``, and returns the next end; ``start`` if there is none.
 
-        Does nothing if the last call with the same object found no messages, and none were received since.
+        Does nothing if the last call returned ``start`` itself, and no message was received since.
         """
         self._reporter.begin_trigger()
         self._quiet.trigger(start, self._client.now())
@@ -198,7 +198,7 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
                 deleted.append(partition)
-        # The answers include deletions that were reported before, so these reports are not needed any more.
+        # The answers were judged with the deletions reported so far, so these reports are forgotten.
         self._topics.forget_deleted([each.topic for each in answers])
         self._ends.renew_tails(list(answers), len(subscription.partitions))
         for partition in deleted:
@@ -220,10 +220,10 @@ class QueryPlanner:
         self._log_processed()
 
     def _hold(self, subscription: Subscription, start: Offsets, *, waits: bool) -> set[TopicName]:
-        """Marks the segments that must wait, because they follow a segment which is not read to its end.
+        """Records which segments must not be read yet, because an older segment is not read to its end.
 
-        For sealed segments that are read to their last message, asks the brokers whether they have ended;
-        returns those that have not.
+        A sealed segment may get more messages from open transactions after its last visible message is read,
+        so its broker is asked. Returns the segments that have not ended.
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions
@@ -348,7 +348,7 @@ class QueryPlanner:
     # ---- subscription and topics
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
-        """Calls ``plan``, again after dropping each partition that it finds deleted; returns its result."""
+        """Returns the result of ``plan``. If it finds a partition deleted, drops that, and calls it again."""
         while True:
             try:
                 return plan()

@@ -51,7 +51,7 @@ class Moves:
         self._loss_check = loss_check
 
     def moved(self, start: Offsets, error: MovedError, existing: Collection[TopicName]) -> Offsets:
-        """Returns the positions in this cluster that continue after a micro-batch that ended at ``start``.
+        """Returns where the query continues in this cluster; ``start``: its last offset in the old one.
 
         A query that returns continues where it left this cluster, because later entries may have had no
         copies in the other cluster.
@@ -146,7 +146,7 @@ class Moves:
     def _search(
         self, cluster: str, topic: TopicName, start: MessageId, end: MessageId = MessageId.LATEST
     ) -> tuple[MessageId, Copied, Copied]:
-        """Returns the position to read after here, and the copies around another cluster's start and end."""
+        """Returns where to continue in this cluster, and the copies around ``cluster``'s start and end."""
         here = copied_partition(self._client, topic, cluster)
         before = here.around(start)
         return here.start_after(before, self._margin_ms), before, here.around(end)

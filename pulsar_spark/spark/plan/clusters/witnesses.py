@@ -79,7 +79,7 @@ class Witnesses:
         self._probes_left = _MAX_PROBES
         self._probes_at = client.now() + _RENEWED_AFTER
         self._is_gone = False  # the checkpoint's witness was deleted; any other entry replaces it
-        self._young: tuple[Witness, float] | None = None  # next witness, and when it was found
+        self._next: tuple[Witness, float] | None = None  # the next witness, found at this time
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
         """Returns the witness of a new query, an entry before its start; None if there is no such entry.
@@ -112,13 +112,13 @@ class Witnesses:
         if found is None:
             return old
         if old is None or (is_weak and found.source is None):
-            self._is_gone, self._young = False, None
+            self._is_gone, self._next = False, None
             return found
         now = self._client.now()
-        if self._young is None:
-            self._young = found, now
-        elif now - self._young[1] >= self._options.publish_time_margin:
-            old, self._young = self._young[0], (found, now)
+        if self._next is None:
+            self._next = found, now
+        elif now - self._next[1] >= self._options.publish_time_margin:
+            old, self._next = self._next[0], (found, now)
         return old
 
     def _found(self, ends: Mapping[Partition, MessageId], *, is_weak: bool) -> Witness | None:
@@ -133,7 +133,7 @@ class Witnesses:
             if now < self._probes_at:
                 return None
             self._probes_left, self._probes_at = 1, now + _RENEWED_AFTER
-        # One request, which does not wait for a slow broker.
+        # Probes one entry at most, and does not wait for a slow broker.
         news = {each: end for each, end in ends.items() if each.position != end and end.is_entry}
         calls = {}
         if news and self._probes_left and not self._pending.busy:
@@ -157,7 +157,7 @@ class Witnesses:
             BrokerError: the broker did not answer.
         """
         witness, name = checkpoint.witness, checkpoint.subscription
-        self._is_gone, self._young = witness is not None, None
+        self._is_gone, self._next = witness is not None, None
         if witness is None or witness.topic not in partitions:
             return
         try:
@@ -170,7 +170,7 @@ class Witnesses:
             clusters, before = self._copied_from(witness), self._if_returned(checkpoint.left)
             is_original = self._is_original_here(witness)
             if before is not None and is_original:
-                clusters = [""]  # the witness is a copy, which does not name the cluster that the query read
+                clusters = [""]  # unknown: the witness names only its source, which is this cluster
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or is_original
         except TopicNotFoundError:
@@ -193,7 +193,7 @@ class Witnesses:
             raise self._error(witness)
 
     def _if_returned(self, left: Left | None) -> Left | None:
-        """Returns ``left`` if the query has left this cluster: the witness of that time is stored here."""
+        """Returns ``left`` if it is this cluster, that is, its witness is stored here; otherwise None."""
         old = None if left is None else left.witness
         return left if old is not None and old.is_at(self._client.entry_at(old.topic, old.id)) else None
 
@@ -232,12 +232,12 @@ class Witnesses:
         missing: Container[TopicName],
         answers: Mapping[TopicName, LastMessageId],
     ) -> str:
-        """Returns why this may be another cluster, although no entry shows it; empty for the same cluster.
+        """Returns a reason to suspect another cluster, which :meth:`check` could not prove; empty for none.
 
         Args:
             missing: partitions without the subscription when it was opened, with these ``answers``.
         """
-        if witness is None:  # only starts in empty partitions, (ledger, -1), can be compared
+        if witness is None:  # compares the starts of partitions that were empty: (ledger, -1)
             named = self._options.start.named
             known = {
                 topic: each
@@ -270,7 +270,7 @@ class Witnesses:
 
 
 def copied_partition(client: PlanningClient, topic: TopicName, cluster: str) -> CopiedPartition:
-    """Returns an object that finds a topic's copies from ``cluster``, where the query has read the topic."""
+    """Returns an object that finds, in this cluster's ``topic``, the copies of entries of ``cluster``."""
     begin, last = client.bounds(topic)
     return CopiedPartition(partial(_read, client, topic, last), cluster, begin, last)
 

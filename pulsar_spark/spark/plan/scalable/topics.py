@@ -59,10 +59,10 @@ def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicNa
 
 
 def register(client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str) -> None:
-    """Registers a subscription on scalable topics; does nothing if it is registered already.
+    """Registers a subscription on those scalable topics on which it is not registered yet.
 
-    Does nothing without the URL of an admin service. Active segments without the subscription get it at their
-    first message.
+    Does nothing without the URL of an admin service. If the subscription does not exist on an active segment,
+    the broker creates it there, at the segment's first message.
     """
     if options.admin_url is not None:
         for topic in topics:
@@ -168,7 +168,7 @@ class ScalableTopics:
             if isinstance(end, MessageId):
                 if not layout.segments[name].is_legacy:  # a migrated topic's partition may not have ended
                     final[name] = end
-            elif not isinstance(end, TopicNotFoundError):  # the broker may have removed it just now
+            elif not isinstance(end, TopicNotFoundError):  # brokers may remove a segment at any time
                 raise end
             elif layout.segments[name].is_legacy:
                 self._legacy[topic].pop(name, None)
@@ -245,7 +245,7 @@ class ScalableTopics:
     def skipped_after(
         self, positions: Collection[TopicName], held: Collection[TopicName]
     ) -> dict[TopicName, int]:
-        """Returns how many segments were created and removed after ``positions``, without ``held`` topics."""
+        """Returns how many segments were created and removed after ``positions``; skips ``held`` topics."""
         found = {}
         for topic, order in [*self._orders.items()]:
             known = [each for each in positions if each.scalable == topic]
@@ -275,9 +275,9 @@ class ScalableTopics:
     def initial_positions(
         self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
     ) -> dict[TopicName, InitialPosition]:
-        """Returns the first position on partitions without the subscription.
+        """Returns at which position to create the subscription on partitions that do not have it.
 
-        It is latest for partitions in ``at_end`` and for empty segments, otherwise earliest.
+        The position is latest for partitions in ``at_end`` and for empty segments, otherwise earliest.
         """
         empty = self.empty
         return {
@@ -295,8 +295,8 @@ class ScalableTopics:
         """Checks segments with the position ``done``; ``processed``: positions of the other segments.
 
         Raises:
-            DataLossError: a segment is not sealed, or its ledger ids are higher than a later segment's
-                position. So it is a new segment with the same name; ``failOnDataLoss`` makes no difference.
+            DataLossError: a segment was recreated with the same name: it is not sealed, or has higher ledger
+                ids than the position in a later segment. ``failOnDataLoss`` makes no difference.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
@@ -321,7 +321,7 @@ class ScalableTopics:
             return set()
         orders = self._orders_now
         known = {name for order in orders for name in order.layout.segments}
-        # A segment in no layout is held, because it may follow any other segment.
+        # A segment that is in no known layout is HELD, because it may follow any unread segment.
         named = {*partitions, *processed}
         held = {name for name in named if name.is_segment and name not in known}
         return held.union(*(order.held(processed) for order in orders))
@@ -348,7 +348,7 @@ class ScalableTopics:
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
         }
-        # A done segment stays done as long as the topic has it, or its acknowledgement is due (``planned``).
+        # A segment keeps ``done`` while its topic has it, or while its acknowledgement is due (``planned``).
         return ends | dict.fromkeys(done_in(start) & {*partitions, *planned}, DONE)
 
     def forget(self, partition: TopicName) -> bool:
@@ -356,7 +356,7 @@ class ScalableTopics:
         return self._legacy.get(partition.scalable, {}).pop(partition, None) is not None
 
     def close(self) -> None:
-        """Stops watching."""
+        """Stops watching the pattern and the segments."""
         listing, self._listing = self._listing, None
         if listing is not None:
             listing.close()
