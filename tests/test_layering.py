@@ -48,7 +48,7 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "lookup", "outgoing_queue", "pauses", "segments"},
+        {"encryption", "lookup", "pauses", "segments"},
         {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),

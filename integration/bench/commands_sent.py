@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pulsar_spark.arrow.arrays import Buffer
-from pulsar_spark.protocol.outgoing_queue import OutgoingQueue, SendMark
+from pulsar_spark.protocol.connection import OutgoingQueue, SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 _UNCONFIRMED_ACK = "ACK without receipt"

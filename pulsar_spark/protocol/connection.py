@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import Message
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import (
     ConnectError,
     DeadlineError,
@@ -25,7 +26,6 @@ from pulsar_spark.errors import (
     PulsarError,
     from_server,
 )
-from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -110,7 +110,6 @@ class Connected:
     """The handshake is done.
 
     Attributes:
-        server_version: version of the broker.
         max_message_size: the broker's limit in bytes, at most MAX_MESSAGE_SIZE.
         topic_watchers: whether the broker reports created and deleted topics (WATCH_TOPIC_LIST).
         scalable_topics: whether the broker has topics with segments (SCALABLE_TOPIC_LOOKUP).
@@ -162,6 +161,67 @@ class Silent:
 Event: TypeAlias = Connected | Answer | FrameFor | Challenged | Silent
 
 
+class SendMark:
+    """Counts one sender's groups: all ``queued``, and the ones ``taken`` to be sent, last at ``taken_at``."""
+
+    __slots__ = ("queued", "taken", "taken_at")
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.taken = 0
+        self.taken_at = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a group waits."""
+        return self.taken < self.queued
+
+
+class OutgoingQueue:
+    """The frames to send on a connection, in groups; each group is in one or more buffers.
+
+    A broker that throttles publishing reads a connection slowly. Then frames of producers wait here. Urgent
+    frames are sent first; other frames keep their order. Frames are never interleaved.
+    """
+
+    def __init__(self) -> None:
+        self._urgent: list[Buffer] = []
+        self._groups: deque[tuple[Sequence[Buffer], SendMark | None]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._urgent or self._groups)
+
+    def put(self, buffers: Sequence[Buffer], mark: SendMark | None = None) -> None:
+        """Appends a group; ``mark`` is updated when the group is taken."""
+        if mark is not None:
+            mark.queued += 1
+        self._groups.append((buffers, mark))
+
+    def put_urgent(self, frame: bytes) -> None:
+        """Puts a frame before all groups, unless it equals the last waiting urgent frame.
+
+        So a peer that sends PINGs and does not read gets one PONG for all PINGs.
+        """
+        if self._urgent[-1:] != [frame]:
+            self._urgent.append(frame)
+
+    def take(self, count: int, size: int, now: float) -> list[Buffer]:
+        """Takes all urgent frames, then whole groups up to about ``count`` buffers or ``size`` bytes.
+
+        Taken groups should be sent soon. ``now``: monotonic seconds, for ``SendMark.taken_at``.
+        """
+        taken, self._urgent = self._urgent, []
+        left = size - sum(map(len, taken))
+        while self._groups and len(taken) < count and left > 0:
+            buffers, mark = self._groups.popleft()
+            taken += buffers
+            left -= sum(map(len, buffers))
+            if mark is not None:
+                mark.taken += 1
+                mark.taken_at = now
+        return taken
+
+
 class _Request(NamedTuple):
     name: str
     seconds: float
@@ -176,10 +236,6 @@ class Connection:
     While a request has no answer, a PING is sent sooner, and silence for about ``patience`` seconds (None:
     ``timeout``) is reported as :class:`Silent`. CONNECTED must be received within ``timeout`` seconds.
     ``proxy_to``: broker that CONNECT names to a proxy. ``peer``: the peer's name in errors.
-
-    Attributes:
-        outgoing: frames to send.
-        connected: whether the handshake is done.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.protocol.outgoing_queue import OutgoingQueue, SendMark
+from pulsar_spark.protocol.connection import OutgoingQueue, SendMark
 
 
 def test_groups_keep_their_order_and_are_taken_whole():

@@ -33,10 +33,10 @@ from pulsar_spark.protocol.connection import (
     Event,
     FrameFor,
     Role,
+    SendMark,
     Silent,
 )
 from pulsar_spark.protocol.lookup import Address
-from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 _SEND_BUFFERS = 64  # maximum buffers taken from the queue for writing, and for one system call

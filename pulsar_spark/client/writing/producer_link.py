@@ -14,8 +14,7 @@ from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import BusyError, ClosedError, DeadlineError, NotReadyError, PulsarError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.connection import Role
-from pulsar_spark.protocol.outgoing_queue import SendMark
+from pulsar_spark.protocol.connection import Role, SendMark
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.wire import commands

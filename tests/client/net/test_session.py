@@ -10,9 +10,8 @@ from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import AuthError, ConnectError, ProtocolError, TopicNotFoundError
 from pulsar_spark.protocol import connection
-from pulsar_spark.protocol.connection import Role
+from pulsar_spark.protocol.connection import Role, SendMark
 from pulsar_spark.protocol.lookup import Address
-from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
