@@ -28,7 +28,6 @@ class Segment(NamedTuple):
     Attributes:
         topic: name to read and write it by; a partition of a migrated topic keeps its own name.
         is_sealed: whether the segment gets no more messages.
-        first_hash: first hash of its keys.
         last_hash: last hash of its keys, inclusive.
         is_legacy: whether the segment was a partition of a classic topic; partitions have no order.
         bucket_splits: first hashes of its buckets after the first one, ascending. Messages of two buckets do

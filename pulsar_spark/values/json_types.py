@@ -88,18 +88,13 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a schema's types to the types of its JSON; a type that is used twice stays one object.
-
-    Args:
-        has_classes: True if Java's client made the schema from a class.
-    """
+    """Converts a schema's types to the types of its JSON; a type that is used twice stays one object."""
 
     def __init__(self, *, has_classes: bool) -> None:
         self._has_classes = has_classes
         self._known: dict[int, AvroType] = {}  # converted types, by id() of the original type
 
     def of(self, avro: AvroType) -> AvroType:
-        """Returns the type that values have in JSON."""
         found = self._known.get(id(avro))
         if found is None:
             found = self._known[id(avro)] = self._new(avro)

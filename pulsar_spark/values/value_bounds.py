@@ -44,11 +44,7 @@ def accepted(size: Size) -> Size:
 def largest_unchecked(growth: float) -> int | None:
     """Returns the payload size up to which no value can exceed ``accepted``, so that items are not counted.
 
-    Args:
-        growth: maximum column bytes for each payload byte.
-
-    Returns:
-        The size in bytes; None: no value can.
+    None: no value can. ``growth``: maximum column bytes for each payload byte.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 
@@ -87,11 +83,7 @@ class ValueCost(NamedTuple):
 
 
 class ValueParts:
-    """Cuts values into parts that are read one by one, so that the memory of a part is bounded.
-
-    Args:
-        target: Arrow type of the decoded values.
-    """
+    """Cuts values into parts that are read one by one, so that the memory of a part is bounded."""
 
     def __init__(self, target: pa.DataType) -> None:
         self._row = (_bits(target) + 7) // 8
@@ -103,7 +95,6 @@ class ValueParts:
 
         Args:
             values: ``binary`` [n], at least one.
-            keys: ``binary`` [n].
             costs: one cost, or several to which ``of_row`` refers.
             of_row: index into ``costs`` for each value, int64[n]; None: the first cost for all values.
         """
@@ -145,7 +136,6 @@ class ValueRoom:
     """The memory and work that one value may still use.
 
     Attributes:
-        accepted: maximum column bytes.
         left: remaining column bytes; below 0: the value is too large.
         work: remaining units of work, as ValueWork counts them; below 0: too many items.
     """
@@ -179,9 +169,6 @@ class ValueWork:
     Args:
         own: budget of each value in units, float64[n], infinite: no limit; None: no limit for any value.
         pool: work that all values of the task share.
-
-    Attributes:
-        is_limited: True if work is counted.
     """
 
     def __init__(self, own: Floats | None, pool: WorkPool) -> None:

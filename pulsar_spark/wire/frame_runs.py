@@ -37,8 +37,6 @@ class Messages(NamedTuple):
 
     Attributes:
         data: bytes that contain the payload sections.
-        at: start of each payload section in ``data``.
-        end: end of each payload section in ``data``.
     """
 
     consumer_id: int
@@ -54,10 +52,7 @@ class Template(NamedTuple):
 
     Attributes:
         head: bytes of the frame from the command's size up to the entry id.
-        entry_size: bytes of the entry id.
         tail: bytes of the command after the entry id.
-        consumer_id: consumer id of all commands that match.
-        ledger: ledger id of all commands that match.
     """
 
     head: bytes

@@ -67,8 +67,6 @@ class Assembled(NamedTuple):
     """A complete message.
 
     Attributes:
-        first: id of its first chunk.
-        payload: whole payload as stored.
         is_odd: whether its chunks differ in publish time or sequence id. No client writes such messages, so
             one chunk may be another producer's. The right chunk may lie before all received chunks.
     """
@@ -131,7 +129,6 @@ class _Incomplete:
 
     Attributes:
         pieces: candidates for each chunk number, from 0 on.
-        size: bytes of all candidates.
         choices: number of chunk numbers with several candidates.
         refused: marks (see ``_Piece``) of chunks that were not kept, because of a limit.
         opened: publish time of chunk 0 in seconds.

@@ -117,14 +117,11 @@ class RangeProgress:
     """The progress of reading one range.
 
     Args:
-        start: last entry before the range.
-        end: last entry of the range.
         visible, begins, followed: as in :class:`Range`.
         read_compacted: whether the compacted topic is read; then no missing entry counts as loss.
 
     Attributes:
         position: last entry that is read, lost, or known to be invisible, with all entries before it.
-        end: last entry of the range.
     """
 
     def __init__(

@@ -46,8 +46,6 @@ def first_at(
         probe: function that returns the first entry at or after a position between ``first`` and ``last``;
             the position's ledger and entry need not exist.
         read: function that yields the entries after a position, up to ``last``, in order.
-        time_ms: publish time in ms.
-        margin_ms: maximum decrease of publish times.
         first: start of the search, inclusive.
         last: an existing entry, not before ``first``.
     """

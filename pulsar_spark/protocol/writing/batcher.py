@@ -41,8 +41,6 @@ class Batch(NamedTuple):
     """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed.
 
     Attributes:
-        parts: slices.
-        messages: number of messages.
         size: bytes of all slices.
         sequence_ids: ids of the first and the last message; None: the producer assigns its next ids.
         hashes: lowest and highest bucket hash of the messages, for a segment's entry; None: not needed.
@@ -182,7 +180,6 @@ class SendRun(NamedTuple):
     """Consecutive messages that are sent in the same way: in batches, or each as its own entry.
 
     Attributes:
-        first: index of the first message.
         last: index after the last message.
         alone: whether each message is its own entry.
         begins: whether the open batch must be sent before.
@@ -266,7 +263,6 @@ class KeyedRows(NamedTuple):
     Attributes:
         messages: messages, encoded as in a batch, large_binary[n].
         keys: keys by which brokers choose a consumer, binary[n]; null for none.
-        partitions: topic partition of each message, int32[n].
     """
 
     messages: pa.LargeBinaryArray
@@ -402,7 +398,6 @@ def begin_keys(columns: MessageColumns, order: Ints, bounds: Ints) -> npt.NDArra
     """Whether each message has another key than the message before, or is a partition's first, bool[n].
 
     Args:
-        columns: n messages.
         order: indexes of the messages in the order of sending, int64[n].
         bounds: int64[p + 1]; partition i has the sent messages from ``bounds[i]`` up to ``bounds[i + 1]``.
     """

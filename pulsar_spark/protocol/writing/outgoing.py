@@ -43,8 +43,6 @@ class Outgoing:
         highest_sequence_id: id of its last message.
         messages: number of messages; a chunk counts as one.
         head: checksum and metadata, which precede the payload in the frame.
-        payload: stored payload.
-        kind: kind of content.
         transaction: its transaction, as in its metadata; None for none.
         message: the message of a chunk, or None.
         rows: the entry's rows, to send them to another segment if this one is sealed before they are stored.
@@ -109,10 +107,8 @@ class SplitMessage:
         name: name of the message within its topic.
         attempt: name of this attempt to send it; all attempts have names of one length.
         sequence_ids: first and highest sequence id of each entry, both the message's id.
-        metadata: MessageMetadata of the message.
         payload: payload of the message, already compressed.
         max_size: maximum bytes of a chunk's metadata and payload before encryption.
-        transaction: transaction of the entries, or None.
         seal: function that encrypts a part; returns metadata fields for its entry, and the encrypted part.
 
     Attributes:

@@ -55,20 +55,14 @@ class Packer:
     is left out if there is no room for it, or if the payload is encrypted, because metadata is readable.
 
     Args:
-        topic: name of the topic, for errors.
-        compression: compression of batches and single messages.
         chunking: whether a single message that is too large becomes chunks.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
-        encryption: encryption of all payloads, or None.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
         keeps_rows: whether entries keep their rows, which may be sent to another topic partition.
 
     Attributes:
-        producer_name: producer's name in each entry.
         max_message_size: the broker's limit in bytes.
-        next_sequence_id: sequence id of the next message.
         own_ids: sequence ids from the rows' column of sequence ids.
-        transaction: transaction of further entries, or None.
         version_field: encoded schema version of further entries; empty for none.
         origin: function that returns an entry's encoded origin, by its stored payload and other metadata
             (empty for a chunk); None: no origins.

@@ -165,8 +165,6 @@ class PartitionWriter:
 
     Attributes:
         packer: numbers and packs the entries, by the broker's answers to registrations.
-        window: pending entries.
-        tally: sum of the receipts.
         loss: reason of the lost registration; None if it is not lost.
         name: producer name; None: the broker chooses, and its answer sets the name.
         epoch: number of registrations under this name.

@@ -55,12 +55,7 @@ class RoutingMode(Enum):
 
 
 class TaskPlace(NamedTuple):
-    """Numbers of a task and its micro-batch, which are equal in each run of the query.
-
-    Attributes:
-        batch: number of the micro-batch, from 0.
-        task: number of the Spark partition, from 0.
-    """
+    """Numbers of a task and its micro-batch, which are equal in each run of the query."""
 
     batch: int
     task: int
@@ -88,7 +83,6 @@ class Router:
 
     Args:
         mode: routing of rows without a key; SINGLE: all to ``start``.
-        scheme: hash of the keys.
         custom: the user's router, which replaces hash and blocks; only with CUSTOM.
         start: partition of the first row without a key.
         block: number of rows without a key in a block.
@@ -120,10 +114,7 @@ class Router:
         """Returns the partition of each row, int32[n].
 
         Args:
-            columns: n rows.
             texts: keys of the rows as they are sent, binary[n]; null for no key.
-            partitions: number of partitions of the topic.
-            now: monotonic time in seconds.
 
         Raises:
             OptionError: a row or the user's router names a partition that the topic does not have, or the

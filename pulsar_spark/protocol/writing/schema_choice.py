@@ -73,7 +73,6 @@ class RowType:
     """Type of the rows to write with a schema.
 
     Attributes:
-        value: type of the values.
         key: type of the keys, for a KEY_VALUE schema; None for any other schema.
         encoding: location of the keys; None: as in the topic's schema.
     """

@@ -273,12 +273,8 @@ class StoredProof:
         ================================  =============================================
 
     Attributes:
-        producer_name: producer's name in the entries.
-        first_sequence_id: lowest id of the entries in doubt.
-        last_sequence_id: highest id of the entries in doubt.
         count: number of entries in doubt.
         after: the producer's last acknowledged entry, before all entries in doubt; None if unknown.
-        found: found entries, with their ids.
     """
 
     def __init__(

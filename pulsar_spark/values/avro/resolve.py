@@ -398,8 +398,6 @@ def new_values(newer: AvroType, older: AvroType, path: str = "", *, has_tags: bo
     Such values are nulls, symbols, and branches of a union that no branch of the older type reads.
 
     Args:
-        newer: type of the values.
-        older: type that the values are read as, which may lack fields.
         has_tags: True if a payload has the number of its branch, as in Avro. In JSON a renamed branch is
             found by its fields.
 

@@ -106,7 +106,6 @@ class ListStep:
 
     Attributes:
         type: type of a list, or of a map, whose items are records of a key and a value.
-        is_map: True for a map.
     """
 
     type: pa.DataType | None
@@ -188,12 +187,7 @@ Step: TypeAlias = (
 
 
 def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
-    """Returns the step of a map.
-
-    Args:
-        kind: type of the map; None: the map is not wanted.
-        value: step of its values.
-    """
+    """Returns the step of a map; ``kind``: type of the map; None: the map is not wanted."""
     key = pa.string() if kind is not None else None
     entry = pa.struct([("key", key), ("value", kind.item_type)]) if kind is not None else None
     fields = (

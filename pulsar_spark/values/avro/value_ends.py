@@ -41,7 +41,6 @@ def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
     """Makes the function that finds the ends of values of a step.
 
     Args:
-        step: step of the values; its type is ignored.
         is_read_later: True if a reader reads the values afterwards; then the reader checks them, and counts
             items without bytes.
     """

@@ -53,7 +53,6 @@ class _Form(NamedTuple):
 
     Attributes:
         has_unknown: True if payloads have names that are not in the tree.
-        times_are_text: True if dates and timestamps are texts, not numbers.
     """
 
     has_unknown: bool = False

@@ -30,11 +30,9 @@ class JsonBudget:
     Args:
         sizes: bytes of each payload, int64[n].
         unchecked: size up to which payloads cannot use too much memory; None: no payload can.
-        work: work that the payloads may use.
 
     Attributes:
         is_spent: flags of the payloads that used too much, bool[n].
-        any_spent: True if a payload used too much.
         choices: chosen member of each object and array in a union, by the union's number and the value's id;
             -1: no member. Cached, because otherwise nested unions would take exponential time.
     """
@@ -52,12 +50,7 @@ class JsonBudget:
         self.room: Ints | None = np.where(is_large, self._accepted, _ANY) if is_large.any() else None
 
     def take_room(self, rows: Ints, sizes: Ints) -> None:
-        """Subtracts the memory of values from ``room``, which must not be None.
-
-        Args:
-            rows: index of each value's payload, int64[m].
-            sizes: column bytes of each value, int64[m].
-        """
+        """Subtracts the memory of values from ``room``, which must not be None."""
         assert self.room is not None
         np.subtract.at(self.room, rows, sizes)
         is_full = self.room < 0
@@ -72,7 +65,6 @@ class JsonBudget:
 
         Args:
             before: ``room`` before the values were read.
-            rows: index of each value's payload.
             others: payloads whose values did fit; their memory is not restored.
         """
         assert self.room is not None

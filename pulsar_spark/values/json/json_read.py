@@ -146,7 +146,6 @@ class _MostRows:
         """Returns columns, and the rows of each column; rows that were not read are left out.
 
         Args:
-            rows: indexes of rows, ascending.
             read: the reader: rows -> columns, and the rows of each column.
         """
         done = []

@@ -90,9 +90,7 @@ def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool =
     The cost is proportional to the text, because an exponent alone never makes a large integer.
 
     Args:
-        number: match of ``NUMBER``.
         scale: number of decimal digits to move the point by.
-        max_digits: maximum digits of the result.
         is_cut: True rounds down; False: a number with a remainder has no result.
     """
     sign, whole, fraction, exponent = number.groups(default="")
@@ -432,7 +430,6 @@ def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Arra
     Args:
         leaf: leaf of any kind but JsonKind.JSON.
         kinds: types of the values, without the type of None.
-        values: results of ``parse``.
 
     Returns:
         The column; None: the types of the values show that some have another form.

@@ -129,7 +129,6 @@ class _Columns:
     """Reads the values of n payloads, or n values as one member of a union.
 
     Args:
-        budget: budget of all payloads.
         payload_of: index of the payload of each value, int64[n].
         is_tried: True if the values are read as a union's member.
         is_again: True if the values were read before, as another member.

@@ -317,9 +317,6 @@ def protobuf_schema(descriptors: bytes, message: str) -> Schema:
     The schema has only the file that defines the message and its imports, without comments, because every
     task receives the schema.
 
-    Args:
-        descriptors: serialized FileDescriptorSet.
-
     Raises:
         OptionError: the bytes are not a descriptor set, lack the message or an imported file, or have several
             messages of that name.

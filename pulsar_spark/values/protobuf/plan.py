@@ -62,7 +62,6 @@ class _Place(NamedTuple):
 
     Attributes:
         above: full names of the messages that contain the place.
-        is_json: True if the fields are part of JSON.
     """
 
     path: str
@@ -70,7 +69,6 @@ class _Place(NamedTuple):
     is_json: bool = False
 
     def of(self, name: str) -> _Place:
-        """Returns a field's place within this place."""
         return self._replace(path=f"{self.path}.{name}" if self.path else name)
 
 
@@ -81,7 +79,6 @@ class ProtobufPlan:
     A target of None requests all fields with their own types.
 
     Attributes:
-        definition: the reader's version.
         skips: True if fields that cannot be read are left out; otherwise such fields are errors.
         json: reader of messages that are read as JSON.
         json_messages: messages that are read as JSON, by full name.
@@ -371,11 +368,6 @@ _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
 
 def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target: pa.StructType) -> None:
     """Checks that each field that the column and the writer have means the same in both versions.
-
-    Args:
-        writer: version that the values were written with.
-        reader: version that the values are read by.
-        target: type of the column; the reader's version has all its fields.
 
     Raises:
         SchemaError: a field's type has changed its meaning; has the field's path.

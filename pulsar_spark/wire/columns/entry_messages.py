@@ -110,8 +110,6 @@ def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, ga
     """Decodes consecutive batch payloads in ``body``, by the rules of :func:`decode_batches`.
 
     Args:
-        body: decompressed payloads.
-        sizes: size of each payload in bytes.
         counts: ``num_messages_in_batch`` of each payload.
         gap: number of unused bytes after each payload, also the last.
 
@@ -148,7 +146,6 @@ def encode_batch_messages(
     batch has no ``deliver_at``.
 
     Args:
-        columns: rows to encode.
         keys: encoded keys of the rows; None: the result of ``encode_keys``.
         order: indexes of the rows in the order to write, int64[m]; None: all rows as given.
 
@@ -224,9 +221,6 @@ class EncodedSingles(Sequence[EncodedSingle]):
     Attributes:
         metadata: metadata of all messages, one after the other.
         bounds: offsets of the messages in ``metadata``, int64[n + 1].
-        payload: bytes that contain the payloads.
-        at: start of each payload, int64[n].
-        end: end of each payload, int64[n].
         ids: the messages' own sequence ids, int64[n], or None.
     """
 

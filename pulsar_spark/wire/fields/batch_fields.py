@@ -240,7 +240,6 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
 
 
 def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> tuple[Ints, Fields]:
-    """Reads all headers; returns their ends and fields."""
     layout = first_layout(body) if _may_be_alike(body, starts) else None
     found = None if layout is None else read_alike(body, starts, layout, max_properties)
     if layout is not None and found is not None:
