@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of
 from pulsar_spark.errors import OptionError
 
-_MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
+MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 _BLOCK = 1 << 18  # bytes of rows joined at a time
 # Maximum bytes of each row of a short column, see ``_parts``.
 _SHORT = 64
@@ -224,11 +224,16 @@ def binary_of(data: Buffer | pa.Buffer, offsets: npt.NDArray[np.integer]) -> pa.
 
 
 def _check_size(size: int) -> None:
-    if size > _MAX_SIZE:
-        raise OptionError(
-            "the messages of one Arrow batch have more than 2 GiB",
-            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
-        )
+    if size > MAX_SIZE:
+        raise too_large("messages")
+
+
+def too_large(what: str) -> OptionError:
+    """Returns the error for messages, rows or keys that have more than ``MAX_SIZE`` bytes."""
+    return OptionError(
+        f"the {what} of one Arrow batch have more than 2 GiB",
+        advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
+    )
 
 
 def _data(array: pa.BinaryArray) -> memoryview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -24,16 +24,13 @@ _ADVICE = {
     SchemaType.PROTOBUF: "To read such a topic, set schemaType=protobuf, valueSchema and messageName. "
 }
 
-MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
-MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
-
 
 class _Format(NamedTuple):
     """The functions for one kind of schema. ``encoder`` None: values of the kind cannot be written."""
 
-    column_type: Callable[[Schema], pa.DataType]
-    decoder: MakeDecoder
-    encoder: MakeEncoder | None
+    column_type: key_value.PartType
+    decoder: key_value.PartDecoder
+    encoder: key_value.PartEncoder | None
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -50,7 +47,6 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     """Makes the decoder of values of one version of a schema.
 
     Args:
-        writer: version that the values were written with.
         reader: version that the values are read as; older or newer.
         target: ``column_type(reader)``, a projection of it, or a type that it promotes to; decimals may be
             wider.

@@ -36,6 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
+from pulsar_spark.arrow.join import too_large
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.encode.column_values import (
@@ -46,7 +47,6 @@ from pulsar_spark.values.encode.column_values import (
     milliseconds,
     require,
     string_column,
-    too_large,
     validity,
 )
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder, type_name
@@ -66,12 +66,7 @@ _NO_CHARSETS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Charset:
-    """A charset other than UTF-8.
-
-    Attributes:
-        name: name in the schema.
-        codec: name in Python.
-    """
+    """A charset other than UTF-8; ``codec``: its name in Python."""
 
     name: str
     codec: str
@@ -122,11 +117,8 @@ _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
 
-class _Values(NamedTuple):
-    """Converted numbers, and flags of the numbers that do not fit the column; None: all fit."""
-
-    numbers: Numbers
-    is_bad: Flags | None = None
+# Converted numbers, and flags of the numbers that do not fit the column.
+_Values: TypeAlias = "tuple[Numbers, Flags]"
 
 
 class _Fixed(NamedTuple):
@@ -248,7 +240,7 @@ def _encode_by_charset(texts: pa.StringArray, charset: Charset) -> pa.BinaryArra
             raise Misfit(row, "", f"text that the topic's charset {charset.name} does not have") from None
     values = pa.array(found, pa.binary())
     if isinstance(values, pa.ChunkedArray):
-        raise too_large()
+        raise too_large("rows")
     return values
 
 
@@ -313,10 +305,13 @@ class _FixedDecoder:
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
         stored, has, is_bad = _stored_values(values, self.fixed.stored)
-        numbers, is_out = (self.fixed.read or self._cast)(stored)
-        if is_out is not None and (is_out := is_out & has if has is not None else is_out).any():
-            is_bad = is_out if is_bad is None else is_bad | is_out
-            has = ~is_out if has is None else has & ~is_out
+        if self.fixed.read is None:
+            numbers = stored.astype(self.fixed.numbers)
+        else:
+            numbers, is_out = self.fixed.read(stored)
+            if (is_out := is_out & has if has is not None else is_out).any():
+                is_bad = is_out if is_bad is None else is_bad | is_out
+                has = ~is_out if has is None else has & ~is_out
         if pa.types.is_time(self.type):
             numbers = numbers // 1000 * 1000  # Spark's time(6) has microseconds
         column = pa.array(numbers, mask=None if has is None else ~has)
@@ -331,9 +326,6 @@ class _FixedDecoder:
         if size != width:
             return f"{size} bytes, but {self.kind.name} has {width}"
         return f"not a valid {self.kind.name}: {self.fixed.limits}"
-
-    def _cast(self, stored: Numbers) -> _Values:
-        return _Values(stored.astype(self.fixed.numbers))
 
 
 def _stored_values(
@@ -404,9 +396,7 @@ def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbe
 
 def _read_instant(stored: Numbers) -> _Values:
     # As in Java, nanoseconds outside of 0 to 999,999,999 are accepted.
-    return _Values(
-        *to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
-    )
+    return to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
 
 
 def _write_instant(column: pa.Array) -> Numbers:
@@ -419,12 +409,12 @@ def _write_instant(column: pa.Array) -> Numbers:
 
 def _read_days(stored: Numbers) -> _Values:
     days = stored.astype(np.int64)
-    return _Values(days.astype(np.int32), days != days.astype(np.int32))
+    return days.astype(np.int32), days != days.astype(np.int32)
 
 
 def _read_nanos_of_day(stored: Numbers) -> _Values:
     nanos = stored.astype(np.int64)
-    return _Values(nanos, _is_no_nano_of_day(nanos))
+    return nanos, _is_no_nano_of_day(nanos)
 
 
 def _write_nanos_of_day(column: pa.Array) -> Numbers:
@@ -440,7 +430,7 @@ def _is_no_nano_of_day(nanos: Numbers) -> Flags:
 def _read_date_time(stored: Numbers) -> _Values:
     nanos = stored["nanos"].astype(np.int64)
     micros, is_out = to_micros(stored["day"].astype(np.int64), MICROS_OF_DAY, nanos // 1000)
-    return _Values(micros, is_out | _is_no_nano_of_day(nanos))
+    return micros, is_out | _is_no_nano_of_day(nanos)
 
 
 def _write_date_time(column: pa.Array) -> Numbers:
@@ -457,13 +447,13 @@ _DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
 _DATE_LIMITS = "a day that does not fit into 32 bits"
 _MILLIS = _Fixed(
     *(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path="")),
-    lambda stored: _Values(*to_micros(stored.astype(np.int64), 1000, 0)),
+    lambda stored: to_micros(stored.astype(np.int64), 1000, 0),
     _TIME_LIMITS,
 )
 _FIXED = {
     SchemaType.BOOL: _Fixed(
         *(pa.bool_(), np.dtype("u1"), np.uint8, lambda column: integers(column.cast(pa.int8()))),
-        lambda stored: _Values(stored == 1, stored > 1),
+        lambda stored: (stored == 1, stored > 1),
         "it is 0 or 1",
     ),
     SchemaType.INT8: _Fixed(pa.int8(), np.dtype("i1"), np.int8, integers),

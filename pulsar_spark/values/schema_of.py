@@ -28,10 +28,7 @@ from pulsar_spark.values.avro.avro_types import (
     parts_of,
     shown_name,
 )
-from pulsar_spark.values.encode.field_fit import (
-    NewField,
-    new_fields,
-)
+from pulsar_spark.values.encode.field_fit import NewField, new_fields
 from pulsar_spark.values.interfaces import is_variant, type_name
 from pulsar_spark.values.json_types import parse
 
@@ -62,10 +59,6 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     sink cannot know which columns are required: in Spark's optimized plan a column may be required by chance.
     Structs become records ``Row_<path>``.
 
-    Args:
-        kind: AVRO or JSON.
-        rows: Arrow types that Spark makes.
-
     Raises:
         OptionError: the rows have no columns, a name that Avro does not allow, or a repeated name.
         UnsupportedError: Avro has no type for a column, which the error names.
@@ -84,7 +77,6 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
 
     Args:
         existing: schema of kind AVRO or JSON.
-        rows: see :func:`schema_of`.
 
     Raises:
         SchemaError: the topic's schema is not a record; columns have other types than their fields, or names

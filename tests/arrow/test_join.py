@@ -48,7 +48,7 @@ def test_bytes_below_nulls_count_where_rows_are_put_into_another_order(monkeypat
     last = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), *whole.buffers()[1:]])
     pieces, order = [EncodedField(pa.array([b"a", b"b"], pa.binary()), 1), field(last)], np.array([1, 0])
     assert bytes(join_in_order(pieces, order).buffer) == b"b" + b"y" * 20 + b"a"
-    monkeypatch.setattr(joining, "_MAX_SIZE", 100)
+    monkeypatch.setattr(joining, "MAX_SIZE", 100)
     with pytest.raises(OptionError, match="2 GiB"):
         join_in_order(pieces, order)
     pieces = [EncodedField(pa.array([b"a"], pa.binary()), 1), field(last.slice(1))]

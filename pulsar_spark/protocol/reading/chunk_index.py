@@ -26,15 +26,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.chunk_assembler import can_have_size
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 # Maximum entries searched by one task: a minute of 16,000 entries a second.
 _MAX_ENTRIES = 1_000_000
@@ -60,8 +58,6 @@ class FoundChunk(NamedTuple):
 
     Attributes:
         key: key of its message, see ``message_key``.
-        place: position of its entry.
-        number: number within the message, from 0.
         size: bytes of its decrypted payload.
     """
 
@@ -77,7 +73,6 @@ class ChunkIndex:
     Attributes:
         low: position before the searched part.
         high: last position of the searched part.
-        has_ended: whether the search backwards has ended.
     """
 
     def __init__(self, expire: float, start: MessageId) -> None:

@@ -39,9 +39,6 @@ from pulsar_spark.values.value_bounds import (
     rows_to_check,
 )
 
-# Property with the number of bytes before the value; adaptors of Kafka and Debezium write a header there.
-READ_OFFSET = "__AVRO_READ_OFFSET__"
-
 # Limits of one call, so that its values fit into the processor's caches. Calls with large values have about
 # _MIN_ROWS rows, or up to _MAX_BYTES, because each numpy call has an overhead.
 _MAX_ROWS = 16_384
@@ -66,11 +63,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 class AvroDecoder:
-    """A :class:`ValueDecoder` of AVRO.
-
-    Args:
-        offset: bytes before each value.
-    """
+    """A :class:`ValueDecoder` of AVRO; ``offset``: bytes before each value."""
 
     def __init__(self, step: steps.Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self.type = type
@@ -179,10 +172,11 @@ def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
 
 
 def _read_offset(writer: Schema) -> int:
-    text = writer.properties.get(READ_OFFSET, "0")
+    text = writer.properties.get(avro_types.READ_OFFSET, "0")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise SchemaError(
-            f"property {READ_OFFSET} of the topic's schema is {text[:100]!a}, which is not a number"
+            f"property {avro_types.READ_OFFSET} of the topic's schema is {text[:100]!a}, which is not a "
+            "number"
         )
     return int(text)
 
@@ -312,7 +306,7 @@ def _decimals(
             value = payloads.bytes[start[i] : end[i]].tobytes()
             wrong[i] = value[:-16].strip(b"\xff" if value[-16] >= 0x80 else b"\x00") != b""
     most = 10**kind.precision - 1
-    wrong |= _is_above(low, high, most) | _is_below(low, high, -most)
+    wrong |= _is_above(low, high, most) | _is_above(~low, ~high, most - 1)  # ~x is -x - 1
     if wrong.any():
         payloads.fail(rows, wrong)
     parts = np.stack((low, high), axis=1)
@@ -331,12 +325,6 @@ def _is_above(low: Ints, high: Ints, bound: int) -> Flags:
     equal = low.view(np.uint64) > np.uint64(bound & _WORD)
     above: Flags = (high > bound >> 64) | ((high == bound >> 64) & equal)
     return above
-
-
-def _is_below(low: Ints, high: Ints, bound: int) -> Flags:
-    equal = low.view(np.uint64) < np.uint64(bound & _WORD)
-    below: Flags = (high < bound >> 64) | ((high == bound >> 64) & equal)
-    return below
 
 
 def _reader_of(step: steps.Step) -> Reader:

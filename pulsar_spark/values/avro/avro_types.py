@@ -16,6 +16,8 @@ import pyarrow as pa
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import WAY_OUT, Schema, parse_json, too_large
 
+# Property with the number of bytes before the value; adaptors of Kafka and Debezium write a header there.
+READ_OFFSET: Final = "__AVRO_READ_OFFSET__"
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
 MAX_NODES = 10_000  # maximum types in the tree; a named type counts at each use
@@ -38,8 +40,6 @@ class AvroPrimitive:
     Attributes:
         logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos. Empty: none, or
             a logical type that is read as the primitive. JSON has more logical types, see ``json_types``.
-        precision: precision of a decimal, 1 to 38.
-        scale: scale of a decimal, 0 to precision.
         form: logical type that ``logical`` cannot have: char, decimal of more than 38 digits, time-millis or
             time-micros; empty: none. In types from ``json_types``, ``number``: JSON has the time as a number.
     """
@@ -106,7 +106,6 @@ class AvroField:
     """A field of a record.
 
     Attributes:
-        aliases: other names that writers may use for the field.
         default: value in the schema's JSON, which may not be a value of the type.
     """
 
@@ -287,9 +286,7 @@ class _Parser:
         """Parses a type.
 
         Args:
-            tree: type in the parsed JSON.
             space: namespace of names without one.
-            path: path of the field; empty for the root.
             depth: number of types around this type.
         """
         self._count(1, depth, path)

@@ -17,6 +17,7 @@ from pulsar_spark.arrow.join import EncodedField, lengths, one_field
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
+    READ_OFFSET,
     AvroArray,
     AvroEnum,
     AvroField,
@@ -35,8 +36,6 @@ from pulsar_spark.values.encode.field_fit import ColumnFit, fit
 from pulsar_spark.values.encode.pieces import Cells, Piece, Write
 from pulsar_spark.values.interfaces import ValueEncoder
 
-_READ_OFFSET = "__AVRO_READ_OFFSET__"
-
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     """Makes the encoder of rows, see ``formats.encoder``; the text of a SchemaError lists all misfits.
@@ -44,10 +43,10 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     A field without a column has its default. A timestamp fits a field of milliseconds if it is a whole number
     of milliseconds. An integer fits a floating point field if the integer loses no digits.
     """
-    offset = schema.properties.get(_READ_OFFSET, "0")
+    offset = schema.properties.get(READ_OFFSET, "0")
     if offset != "0":
         raise UnsupportedError(
-            f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
+            f"values of the topic begin with {offset[:20]!a} bytes of another system ({READ_OFFSET})",
             advice="Write to the topic with that system, or write to another topic",
         )
     return pieces.RowEncoder(_writer(fit(parse(schema), source)))

@@ -58,11 +58,7 @@ _Text = TypeVar("_Text", str, bytes)
 
 
 class Branch(NamedTuple):
-    """A value of a union.
-
-    Attributes:
-        number: index of the first branch that has such a value.
-    """
+    """A value of a union; ``number``: index of the first branch that has such a value."""
 
     number: int
     value: Default
@@ -104,21 +100,16 @@ class Defaults:
         try:
             return self._of_field(field, field.default)
         except _NoValueError:
-            raise self.wrong(path) from None
+            raise self._wrong(path) from None
         except _TooManyError:
-            raise self.too_large(path) from None
+            raise UnsupportedError(
+                f"the defaults up to field {shown_name(path)} in the topic's schema are too large",
+                advice=self._advice,
+            ) from None
 
-    def wrong(self, path: str) -> SchemaError:
-        """Returns the error for a default that is not a value of its field's type."""
+    def _wrong(self, path: str) -> SchemaError:
         return SchemaError(
             f"the default of field {shown_name(path)} in the topic's schema is not a value of its type",
-            advice=self._advice,
-        )
-
-    def too_large(self, path: str) -> UnsupportedError:
-        """Returns the error for defaults that are too large up to the given field."""
-        return UnsupportedError(
-            f"the defaults up to field {shown_name(path)} in the topic's schema are too large",
             advice=self._advice,
         )
 
@@ -128,7 +119,7 @@ class Defaults:
         try:
             column = pa.array([_item(field.type, value, target)], target)
         except (pa.ArrowInvalid, _NoValueError):  # bytes that are not UTF-8, or a time beyond a day
-            raise self.wrong(path) from None
+            raise self._wrong(path) from None
         return Constant(column, repr(column[0]))
 
     def written(
@@ -146,7 +137,7 @@ class Defaults:
         try:
             return bytes(pieces.joined(writer(fit(field.type, column.type)), column).buffer)
         except Misfit:
-            raise self.wrong(below) from None
+            raise self._wrong(below) from None
 
     def _of_field(self, field: AvroField, json: object) -> Default:
         if json is None and not has_null(field.type):

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.join import to_mask
-from pulsar_spark.errors import OptionError, SchemaError
+from pulsar_spark.arrow.join import to_mask, too_large
+from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.time_units import NANOS_OF_DAY
 
 if TYPE_CHECKING:
@@ -38,14 +38,6 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         path = self.path if len(self.path) <= 200 else f"{self.path[:200]}..."
         place = f", field {path!a}" if path else ""
         return SchemaError(f"row {self.row} of the batch{place}: {self.what}")
-
-
-def too_large() -> OptionError:
-    """Returns the error for rows that have more bytes than a column holds."""
-    return OptionError(
-        "the rows of one Arrow batch have more than 2 GiB",
-        advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
-    )
 
 
 def require(is_good: Flags, path: str, what: str) -> None:
@@ -144,7 +136,7 @@ def binary_column(column: pa.Array) -> pa.BinaryArray:
     try:
         return column.cast(pa.binary())
     except pa.ArrowInvalid:
-        raise too_large() from None
+        raise too_large("rows") from None
 
 
 def string_column(column: pa.Array, path: str) -> pa.StringArray:

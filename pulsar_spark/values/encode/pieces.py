@@ -16,13 +16,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.arrow.join import EncodedField, EncodedMessages, binary_of, join, one_field, to_mask
-from pulsar_spark.values.encode.column_values import Misfit, require, too_large
+from pulsar_spark.arrow.join import (
+    MAX_SIZE,
+    EncodedField,
+    EncodedMessages,
+    binary_of,
+    join,
+    one_field,
+    to_mask,
+    too_large,
+)
+from pulsar_spark.values.encode.column_values import Misfit, require
 from pulsar_spark.values.interfaces import EncodedValues
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
-
-MAX_SIZE = 2**31 - 1  # maximum bytes in one binary column
 
 _WORD = np.dtype("<u8")
 _LOW = np.uint64((1 << 56) - 1)  # the low 56 bits of a number, which are the first 8 bytes of its varint
@@ -113,7 +120,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
     Raises OptionError beyond 2 GiB.
     """
     if len(column) * size > MAX_SIZE:
-        raise too_large()
+        raise too_large("rows")
     data = _big_endian(column)
     if size <= 16:
         return Cells(data[:, 16 - size :], None, size)
@@ -228,7 +235,7 @@ def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
         used = _side_by_side([each.used for each in run], widths, count).view(np.bool_)
         flat = np.ascontiguousarray(data)[used]
     if starts[-1] > MAX_SIZE:
-        raise too_large()
+        raise too_large("rows")
     return [EncodedField(binary_of(flat.data, starts), sizes)]
 
 
@@ -285,12 +292,7 @@ def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
 
 
 def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
-    """Encodes the items of all rows; returns them as a piece: all items of a row, one after the other.
-
-    Args:
-        write: function that writes the items.
-        starts: see :func:`items_of`.
-    """
+    """Encodes the items of all rows; returns them as a piece: all items of a row, one after the other."""
     try:
         found = joined(write, items)
     except Misfit as misfit:

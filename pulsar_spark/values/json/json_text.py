@@ -18,18 +18,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Ints, offsets_of
-from pulsar_spark.arrow.join import EncodedField, binary_of, join, lengths, one_field, to_mask
+from pulsar_spark.arrow.join import (
+    MAX_SIZE,
+    EncodedField,
+    binary_of,
+    join,
+    lengths,
+    one_field,
+    to_mask,
+    too_large,
+)
 from pulsar_spark.values.encode.column_values import (
     floats,
     integers,
     require,
     string_column,
     times_of_day,
-    too_large,
     validity,
     whole_numbers,
 )
-from pulsar_spark.values.encode.pieces import MAX_SIZE, Cells, Piece, Write
+from pulsar_spark.values.encode.pieces import Cells, Piece, Write
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
@@ -59,7 +67,7 @@ def _escaped(strings: pa.StringArray) -> pa.BinaryArray:
             int(count) * (len(_ESCAPES[chr(code)]) - 1) for code, count in zip(codes, counts, strict=True)
         )
         if len(found) + more > MAX_SIZE:
-            raise too_large()
+            raise too_large("rows")
         for letter, escape in _ESCAPES.items():
             if ord(letter) in codes:
                 strings = pc.replace_substring(strings, letter, escape)
@@ -120,7 +128,7 @@ def base64_text(values: pa.BinaryArray) -> list[Piece]:
     padding = -sizes % 3
     zeros = pa.array([b"", b"\0", b"\0\0"], pa.binary()).take(pa.array(padding))
     if int((sizes + padding).sum()) // 3 * 4 > MAX_SIZE:
-        raise too_large()
+        raise too_large("rows")
     padded = join([EncodedField(values, sizes), EncodedField(zeros, padding)], len(values))
     encoded = np.frombuffer(bytearray(binascii.b2a_base64(padded.buffer, newline=False)), np.uint8)
     offsets = padded.offsets // 3 * 4

@@ -26,6 +26,7 @@ from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
+    READ_OFFSET,
     AvroArray,
     AvroEnum,
     AvroField,
@@ -49,11 +50,6 @@ from pulsar_spark.values.value_bounds import item_width, max_growth
 _MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take quadratic time
 _MAX_SCALE: Final = 1_000_000  # larger scales are beyond Python's decimals
 _SHOWN: Final = 100  # maximum characters of a name in errors
-
-
-def is_of_connect(schema: Schema) -> bool:
-    """Whether the adaptor for Kafka Connect made a schema."""
-    return "__AVRO_READ_OFFSET__" in schema.properties
 
 
 def number_of(text: str, scale: int) -> str | None:
@@ -299,7 +295,7 @@ _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
     """Makes the tree of a column; arguments and errors as for ``formats.decoder``."""
-    is_connect = is_of_connect(writer)
+    is_connect = READ_OFFSET in writer.properties
     is_base64 = is_connect or is_of_java(writer)  # Java's bytes are always base64
     written = parse(writer) if writer != reader else None
     read = parse(reader)

@@ -20,7 +20,6 @@ from pulsar_spark.values.protobuf.readers import (
     EnumReader,
     JsonReader,
     MapReader,
-    RepeatedReader,
     SingularReader,
     StructReader,
     TypeReader,
@@ -55,7 +54,6 @@ class CountedField:
 
     Attributes:
         width: bytes of memory of an item; 0: the field is not repeated.
-        fields: counted fields of the field's messages.
         packed: wire bytes of a packed item; 0: items are varints; None: items are never packed.
         has_messages: True if its items are messages, or become JSON, which takes as long.
     """
@@ -78,15 +76,12 @@ def counted_fields(
     """Returns the counted fields of a message by their numbers.
 
     Args:
-        struct: reader of the message.
-        own: descriptor of the message.
         file: file that contains the descriptors of nested messages, ``.M0`` and so on.
         json: counted fields of the messages that are read as JSON, which may contain themselves.
     """
     defined = {field.number: field for field in own.field}
     found = {}
     for field in struct.fields:
-        assert isinstance(field, RepeatedReader | MapReader | SingularReader)
         number = int(field.attribute.removeprefix("f"))
         reader = field.entry if isinstance(field, MapReader) else field.reader
         fields: CountedFields = {}
@@ -116,7 +111,6 @@ def counted_json(
     for name, fields in found.items():
         for defined in _message_named(name, file).field:
             own = reader.fields[f"{name[1:]}.{defined.name}"]
-            assert isinstance(own, RepeatedReader | MapReader | SingularReader)
             text = _added_text(own.entry if isinstance(own, MapReader) else own.reader)
             width = _JSON_ITEM + len(own.name.encode()) + text
             packed = None if defined.type in _NOT_PACKED else _PACKED_SIZES.get(defined.type, 0)

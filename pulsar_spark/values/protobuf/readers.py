@@ -20,7 +20,7 @@ from enum import Enum, auto
 from itertools import chain, compress, islice
 from math import isfinite
 from operator import attrgetter, methodcaller, truth
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -54,31 +54,10 @@ class ReadColumn(NamedTuple):
         return ReadColumn(self.column.take(places), is_bad, self.why)
 
 
-class TypeReader(Protocol):
-    """Reads values of one type."""
-
-    @property
-    def type(self) -> pa.DataType:
-        """Returns the type of the columns."""
-        ...
-
-    def read(self, values: list[Any]) -> ReadColumn:
-        """Converts values that protobuf's runtime has parsed to a column."""
-        ...
-
-
-class FieldReader(Protocol):
-    """Reads a field of messages."""
-
-    @property
-    def name(self) -> str:
-        """Returns the name of the field."""
-        ...
-
-    def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Converts the field of each message to a column."""
-        ...
-
+TypeReader: TypeAlias = (
+    "NumberReader | TextReader | EnumReader | PresentReader | TimeReader | StructReader | JsonReader"
+)
+FieldReader: TypeAlias = "SingularReader | RepeatedReader | MapReader"
 
 # ---------------------------------------------------------------------------------------- values
 
@@ -201,9 +180,7 @@ class SingularReader:
 
     Attributes:
         attribute: name of the field in parsed messages, such as ``f1``.
-        presence: rule by which the field is null.
         default: value instead of null; None: null stays null.
-        is_required: True if a message without the field is bad.
     """
 
     name: str

@@ -11,13 +11,14 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, bytes_of, with_nulls
 from pulsar_spark.arrow.join import (
+    MAX_SIZE,
     EncodedField,
     binary_of,
     bytes_field,
@@ -25,15 +26,13 @@ from pulsar_spark.arrow.join import (
     join,
     one_field,
     to_mask,
+    too_large,
     total_sizes,
     varints,
 )
 from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import CorruptError, OptionError
 from pulsar_spark.wire.fields.field_spans import AlikeHeaders, Fields, Numbers
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,8 +273,6 @@ _IN_ALPHABET = np.isin(np.arange(256), np.frombuffer(_ALPHABET, np.uint8))
 _PAD, _ZERO = ord("="), ord("A")
 _NOT_BASE64 = "a key is flagged as base64, but is not base64"
 
-_MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
-
 
 class EncodedKeys(NamedTuple):
     """Encoded keys of n messages.
@@ -286,9 +283,9 @@ class EncodedKeys(NamedTuple):
     """
 
     texts: pa.BinaryArray
-    is_base64: npt.NDArray[np.bool_] | None
+    is_base64: Flags | None
 
-    def take(self, rows: npt.NDArray[np.int64]) -> EncodedKeys:
+    def take(self, rows: Ints) -> EncodedKeys:
         """Returns the keys at the given indexes, in that order."""
         is_base64 = None if self.is_base64 is None else self.is_base64[rows]
         return EncodedKeys(self.texts.take(pa.array(rows)), is_base64)
@@ -307,7 +304,7 @@ def encode_keys(keys: pa.BinaryArray, *, as_bytes: bool = False) -> EncodedKeys:
         OptionError: there are more than 2 GiB of keys at once.
     """
     if as_bytes:
-        is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
+        is_base64: Flags = keys.is_valid().to_numpy(zero_copy_only=False)
     elif _are_utf8(keys):
         return EncodedKeys(keys, None)
     else:
@@ -316,7 +313,7 @@ def encode_keys(keys: pa.BinaryArray, *, as_bytes: bool = False) -> EncodedKeys:
     return EncodedKeys(texts, is_base64 if is_base64.any() else None)
 
 
-def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+def decode_keys(keys: pa.BinaryArray, is_base64: Flags) -> pa.BinaryArray:
     """Decodes the keys that are flagged as base64 text.
 
     Raises:
@@ -377,9 +374,7 @@ def _is_utf8(key: bytes | None) -> bool:
 
 
 def _converted(
-    keys: pa.BinaryArray,
-    is_chosen: npt.NDArray[np.bool_],
-    convert: Callable[[pa.BinaryArray], pa.BinaryArray],
+    keys: pa.BinaryArray, is_chosen: Flags, convert: Callable[[pa.BinaryArray], pa.BinaryArray]
 ) -> pa.BinaryArray:
     """Replaces the chosen keys, none of which is null, by the result of ``convert``."""
     rows = np.flatnonzero(is_chosen)
@@ -397,11 +392,8 @@ def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
     sizes = np.diff(offsets)
     groups = -(-sizes // 3)
     ends = np.cumsum(groups)
-    if len(data) + 4 * int(groups.sum()) > _MAX_SIZE:
-        raise OptionError(
-            "the keys of one Arrow batch have more than 2 GiB",
-            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
-        )
+    if len(data) + 4 * int(groups.sum()) > MAX_SIZE:
+        raise too_large("keys")
     missing = 3 * groups - sizes
     lacks_one, lacks_two = ends[missing >= 1], ends[missing == 2]
     is_data = np.ones(3 * int(groups.sum()), np.bool_)

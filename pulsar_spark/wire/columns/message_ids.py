@@ -145,11 +145,6 @@ def _suffixes(size: int) -> list[_Bytes]:
     return _kept_suffixes(size) if size <= KEPT_SIZE else _new_suffixes(size)
 
 
-@lru_cache(maxsize=64)
-def _kept_suffixes(size: int) -> list[_Bytes]:
-    return _new_suffixes(size)
-
-
 def _new_suffixes(size: int) -> list[_Bytes]:
     if size == 0:
         return [np.empty((1, 0), np.uint8)]
@@ -164,6 +159,9 @@ def _new_suffixes(size: int) -> list[_Bytes]:
         made.append(ids)
         first, width = last, width + 1
     return made
+
+
+_kept_suffixes = lru_cache(maxsize=64)(_new_suffixes)
 
 
 def _put_varints(into: _Bytes, values: Ints) -> None:

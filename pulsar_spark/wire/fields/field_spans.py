@@ -61,6 +61,10 @@ class Numbers(NamedTuple):
     null_key: int
 
 
+# Of m properties: message, name start, name end, value start, value end, int64[m] each.
+PropertyColumns: TypeAlias = "tuple[Ints, Ints, Ints, Ints, Ints]"
+
+
 @dataclass(slots=True)
 class Fields:
     """The fields of n messages: numbers, and for other fields their positions in a buffer of bytes.
@@ -71,7 +75,7 @@ class Fields:
         spans: field number -> (starts, ends, has) of bytes and texts; no item if no message has the field.
             If ``has`` is false, both are the message's ``start``, so that the starts ascend.
         numbers: field number -> (values, has), values as signed 64 bit; no item if no message has the field.
-        properties: (row, name start, name end, value start, value end), int64[m] each, ordered by row.
+        properties: properties, ordered by row.
         alike: headers, if all have the same layout; then ``spans`` and ``properties`` are not set.
         grid: ``start`` as a Grid, if the headers have the same layout and the starts form a grid; else None.
     """
@@ -80,7 +84,7 @@ class Fields:
     value: tuple[Ints, Ints]
     spans: dict[int, tuple[Ints, Ints, Flags]] = field(default_factory=dict)
     numbers: dict[int, tuple[Ints, Flags]] = field(default_factory=dict)
-    properties: tuple[Ints, Ints, Ints, Ints, Ints] | None = None
+    properties: PropertyColumns | None = None
     alike: AlikeHeaders | None = None
     grid: Grid | None = None
 
@@ -163,7 +167,6 @@ class HeaderLayout:
         may_differ: mask of the bits that may differ between messages, in whole words of 8 bytes.
         spans: field number -> (at, end).
         numbers: field number -> (at, end) of its varint.
-        properties: spans of each property.
     """
 
     size: int

@@ -30,6 +30,7 @@ from pulsar_spark.wire.fields.field_spans import (
     AlikeHeaders,
     Fields,
     HeaderLayout,
+    PropertyColumns,
     PropertySpans,
     Words,
 )
@@ -99,7 +100,7 @@ def walk(
         NotPlainError: the messages must be read one by one.
     """
     found = Fields(starts, (starts, starts))
-    properties: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+    properties: list[PropertyColumns] = []
     rows = np.arange(len(starts))
     limits = ends
     for _ in range(_MAX_ROUNDS):
@@ -136,7 +137,7 @@ def _walk_field(
     limits: Ints,
     layout: Layout,
     found: Fields,
-    properties: list[tuple[Ints, Ints, Ints, Ints, Ints]],
+    properties: list[PropertyColumns],
 ) -> Ints:
     """Reads one field of the messages ``rows``, after its tag; returns the starts of the next fields."""
     kind = layout.kinds.get(tag)
@@ -172,9 +173,7 @@ def _walk_property(body: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints, In
     return key, key_end, value, value_end
 
 
-def _in_order(
-    parts: list[tuple[Ints, Ints, Ints, Ints, Ints]],
-) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
+def _in_order(parts: list[PropertyColumns]) -> PropertyColumns | None:
     if not parts:
         return None
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)]

@@ -11,8 +11,8 @@ import pytest
 from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.avro import avro_read
-from pulsar_spark.values.avro.avro_read import READ_OFFSET, decoder
-from pulsar_spark.values.avro.avro_types import column_type
+from pulsar_spark.values.avro.avro_read import decoder
+from pulsar_spark.values.avro.avro_types import READ_OFFSET, column_type
 from pulsar_spark.values.avro.steps import MemberStep, NullStep
 from tests.loops import for_each
 from tests.values.avro.decoding import (
