@@ -48,7 +48,6 @@ class TopicSchemas:
         ask: function that sends a request to any broker, without retries.
         ask_owner: function that sends a request to the broker that serves a topic, without retries.
         operation: function that makes the deadline of a request with its retries.
-        max_bytes: maximum bytes of the kept schemas.
     """
 
     def __init__(

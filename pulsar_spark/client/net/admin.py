@@ -51,7 +51,6 @@ class Ledger(NamedTuple):
     """One ledger of a topic partition.
 
     Attributes:
-        id: id of the ledger.
         entries: number of its entries, which are numbered from 0 without gaps.
         size: bytes of its entries.
     """
@@ -111,7 +110,6 @@ class Admin:
     BrokerError for other errors of the broker.
 
     Args:
-        url: ``http://host:port`` or ``https://host:port``.
         timeout: seconds for one request, from connecting to its last byte.
         identity: login and TLS settings, read at each request. None: no login, and default TLS settings.
 
@@ -190,7 +188,6 @@ class Admin:
 
         Args:
             parts: names of the path below ``admin/v2``; a topic has four names.
-            query: parameters of the URL.
             body: value to send as JSON; None: no body.
         """
         path = "/".join(map(_part, parts))

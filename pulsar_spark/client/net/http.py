@@ -67,7 +67,6 @@ def fetch(
         timeout: seconds for connecting, redirects, headers and body together.
         environment_proxy: whether to go through the proxy that the environment names.
         tls: function that makes the context of connections with TLS, also after a redirect.
-        max_size: maximum bytes of the body.
 
     Raises:
         HttpError: the answer is not complete in time, is not HTTP or is too large, or there is a redirect to

@@ -69,8 +69,6 @@ class Session:
         patience: seconds after which a peer that owes an answer counts as silent; None: ``timeout``.
 
     Attributes:
-        max_message_size: the broker's maximum message size in bytes.
-        error: the error that ended the session, or None.
         written_at: time when the peer last accepted bytes, in monotonic seconds.
         on_doubt: function that is called on the session's thread when an answer is late; it must not block.
 

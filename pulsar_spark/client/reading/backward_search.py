@@ -115,11 +115,8 @@ def search_back(
     one operation timeout, which restarts whenever ``take`` returns True.
 
     Args:
-        topic: one partition, or a topic without partitions.
-        wanted: decides how far to read, and whether to wait.
         take: function that processes read entries, in order within a call; it returns whether the timeout
             restarts.
-        first_step: number of entries that the first step back reads.
         growth: factor between the sizes of two steps back.
         max_steps: maximum number of steps; None: back to the topic's beginning.
         known: parts that were read before, and are not read again; parts that are read now are added.

@@ -67,16 +67,11 @@ class ProducerOptions:
 
     Attributes:
         name: producer name; None: the broker chooses.
-        access_mode: whether other producers may write to the partition, too.
         initial_sequence_id: the first id is this value + 1, or the broker's last id for this name + 1 if
             higher. None: the first id is 0.
         properties: names and values that the broker shows in the topic's statistics.
-        batching: whether messages share entries.
-        batching_max_messages: maximum messages in a batch; see ``Batcher``.
         batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: the broker's limit.
         batching_max_publish_delay: seconds that a batch may stay open.
-        batcher_builder: rule for messages that share a batch.
-        compression: compression of batches and of single messages.
         chunking: whether a message that is too large is sent in chunks; not together with batching.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         max_pending_messages: maximum unacknowledged messages of one partition.
@@ -84,8 +79,6 @@ class ProducerOptions:
         block_if_queue_full: whether to wait for room; else QueueFullError.
         memory_limit: maximum bytes of unacknowledged messages, of all topics of a task together.
         send_timeout: seconds from a send to its receipt.
-        routing_mode: rule for the partitions of rows without a key.
-        hashing_scheme: hash function of keys.
         key_bytes: whether all keys are sent and hashed as base64 text, as with the Java client's
             ``keyBytes``. False: only keys that are not UTF-8, unless the schema needs it.
         switch_frequency: publish delays after which rows without a key go to the next partition.
@@ -157,7 +150,6 @@ class UserCode:
 
     Attributes:
         router: function that chooses partitions with ``RoutingMode.CUSTOM``, else None.
-        encryptor: encryptor of all payloads; None: payloads are not encrypted.
         interceptors: interceptors, called in their order on the thread that calls the writer.
     """
 

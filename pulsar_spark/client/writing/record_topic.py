@@ -58,7 +58,6 @@ class StoredRecord:
     """One stored message of the topic.
 
     Attributes:
-        position: position of its entry.
         value: bytes of the record; None: the message is no record.
         transaction: committed transaction of the message, or None.
         cluster: name of the cluster from which the message was copied, or None.

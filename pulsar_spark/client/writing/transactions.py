@@ -27,9 +27,6 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 class Transactions:
     """The transaction coordinators of a cluster. Thread-safe; each call is retried for one operation timeout.
 
-    Args:
-        client: client of the cluster.
-
     Raises:
         NotAllowedError: the brokers run without transactions.
     """
