@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.admin import Admin
@@ -36,8 +35,6 @@ from pulsar_spark.protocol.lookup import MAX_REDIRECTS, Address, Lookup, parse_s
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +61,6 @@ class ClientOptions:
         listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
         connection_timeout: limit of one TCP connection, and of one handshake.
         keep_alive_interval: silence after which a PING is sent.
-        connection_max_idle: idle time after which a connection is closed.
         subscription_prefix: prefix of the names of this client's own subscriptions; a namespace may require
             the role as prefix.
         consumer_name: name of all consumers, in topics' statistics; None: the broker chooses the names.
@@ -89,7 +85,6 @@ class Client(Closing):
     """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
 
     Attributes:
-        schemas: schemas of topics; each version is requested once.
         coordinator_sessions: sessions with the transaction coordinators, by number, for ``Transactions``.
     """
 

@@ -128,7 +128,6 @@ class Encryptor:
     """Encrypts payloads of any number of producers, with one data key for all of them.
 
     Args:
-        reader: source of the public keys.
         names: names of the public keys; the owner of any of them can decrypt.
     """
 
@@ -146,10 +145,7 @@ class Encryptor:
         self._due = float("-inf")
 
     def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypts a payload.
-
-        Args:
-            payload: compressed payload of an entry.
+        """Encrypts the compressed payload of an entry.
 
         Returns:
             Fields to append to the MessageMetadata, and the encrypted payload. If the failure action is SEND,
@@ -188,9 +184,7 @@ class Encryptor:
                     pass
                 case action:
                     assert_never(action)
-            what = (
-                "messages are sent WITHOUT encryption" if self._sealer is None else ("the data key is kept")
-            )
+            what = "messages are sent WITHOUT encryption" if self._sealer is None else "the data key is kept"
             _log.warning("%s; the keys are requested again in %g s: %s", what, _TRY_AGAIN, error)
             self._due = now + _TRY_AGAIN
 
@@ -230,11 +224,7 @@ class Decryptor:
         return made
 
     def opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
-        """Returns an object that decrypts with a data key, or the error if the key cannot be used.
-
-        Args:
-            key: encrypted data key of an entry, with the name of the public key that encrypted it.
-        """
+        """Returns an object that decrypts with a data key, or the error if the key cannot be used."""
         digest = _digest(key)
         with self._lock:
             found = self._kept.get(digest) or self._failures.get(digest)
@@ -278,14 +268,12 @@ class _Recent(Generic[_T]):
         self._values: OrderedDict[bytes, _T] = OrderedDict()
 
     def get(self, digest: bytes) -> _T | None:
-        """Returns the value; None if it is not kept."""
         value = self._values.get(digest)
         if value is not None:
             self._values.move_to_end(digest)
         return value
 
     def put(self, digest: bytes, value: _T) -> None:
-        """Keeps a value, and drops the least recently used value if there are too many."""
         self._values[digest] = value
         if len(self._values) > self._count:
             self._values.popitem(last=False)

@@ -29,8 +29,9 @@ def check_identity(options: ClientOptions, admin_url: str | None = None) -> None
             "proxyServiceUrl requires TLS: the proxy reads the broker's name in the TLS handshake",
             advice="Write pulsar+ssl:// in service.url",
         )
-    others = (admin_url, identity.issuer_url)
-    if options.tls != TlsOptions() and not has_tls and not any(url and _is_https(url) for url in others):
+    others = (admin_url or "", identity.issuer_url or "")
+    has_https = any(url.strip().lower().startswith("https:") for url in others)
+    if options.tls != TlsOptions() and not has_tls and not has_https:
         raise OptionError(
             "options of TLS are set, but service.url has no TLS, so they have no effect",
             advice="Write pulsar+ssl:// in service.url, or leave out the options that begin with tls",
@@ -81,10 +82,6 @@ def variables_of_secrets(options: ClientOptions, *more: str | None) -> list[str]
 
 def _has_tls(options: ClientOptions) -> bool:
     return options.service_url.strip().startswith("pulsar+ssl:")
-
-
-def _is_https(url: str) -> bool:
-    return url.strip().lower().startswith("https:")
 
 
 def _identity(options: ClientOptions) -> Identity:

@@ -81,7 +81,6 @@ class Consumer(Closing):
         """Waits for entries and returns the received ones, in order, each once.
 
         Args:
-            deadline: deadline of the first entry.
             remaining_entries: number of entries that the caller still needs, which limits the permits; or
                 None.
             idle: seconds of silence on a living connection after which no entries are returned.

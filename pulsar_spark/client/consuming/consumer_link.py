@@ -44,11 +44,9 @@ class SubscriptionOptions:
         name: name of the exclusive subscription. A non-durable subscription that is opened again also gets a
             number.
         durable: whether the broker keeps the position and the unacknowledged messages.
-        initial: start of a new subscription.
         start: first wanted entry, inclusive; non-durable subscriptions only.
         create: whether the first SUBSCRIBE may create the topic, such as a partition that the broker has
             removed as inactive, although the topic's metadata name it.
-        read_compacted: whether to read the compacted topic, if there is one.
         properties: names and values that a new durable subscription gets.
         is_replicated: whether the broker replicates the position to the other clusters of the topic; None:
             the namespace's policy decides.
@@ -83,7 +81,6 @@ class SubscriptionOptions:
             openings: number of earlier successful SUBSCRIBEs of this consumer.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.
-            consumer_name: name that the broker shows; None: the broker chooses.
         """
         is_new = openings == 0
         start = self.start if last is None else MessageId(last.ledger, last.entry + 1)
@@ -91,7 +88,9 @@ class SubscriptionOptions:
             request_id,
             consumer_id,
             str(topic),
-            self._name(openings),
+            # A reader gets another name, because a broker that removes its subscription may also remove the
+            # cursor of a new subscription of that name, which then never receives messages.
+            f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name,
             durable=self.durable,
             # LATEST, so that the caller notices by the position if a durable subscription was removed.
             initial=self.initial if is_new else InitialPosition.LATEST,
@@ -102,14 +101,6 @@ class SubscriptionOptions:
             properties=self.properties,
             is_replicated=self.is_replicated,
         )
-
-    def _name(self, openings: int) -> str:
-        """Returns the subscription's name; a reader that is opened again has another name.
-
-        A broker that removes a reader's subscription may also remove the cursor of a new subscription of that
-        name, which then never receives messages.
-        """
-        return f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name
 
 
 class LastMessageId(NamedTuple):
@@ -369,7 +360,8 @@ class ConsumerLink:
         session = self._client.kept_session(self._topic, Purpose.READ, deadline)
         # A new id each time, so that frames in flight for the old id are dropped.
         consumer_id = self._client.new_id()
-        inbox = Inbox(self._on_arrival, self._max_held, partial(_begin_close, session, consumer_id))
+        max_held = max(_MIN_HELD, 0 if self._permits is None else self._permits.max_bytes)
+        inbox = Inbox(self._on_arrival, max_held, partial(_begin_close, session, consumer_id))
         session.attach(Role.CONSUMER, consumer_id, inbox)
         try:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
@@ -387,10 +379,6 @@ class ConsumerLink:
         self._is_moved = False
         self._openings += 1
         self._reopening.opened(time.monotonic())
-
-    @property
-    def _max_held(self) -> int:
-        return _MIN_HELD if self._permits is None else max(_MIN_HELD, self._permits.max_bytes)
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
         return self._options.subscribe_command(

@@ -45,6 +45,7 @@ class Inbox:
 
     Attributes:
         topic_end: the broker's reason why the topic gets no more messages, or None.
+        error: error that ended the consumer; None while it is open.
     """
 
     awaits_receipts = False
@@ -64,7 +65,7 @@ class Inbox:
         self._groups: deque[list[Messages]] = deque()  # older messages, which are taken first
         self._bytes = self._group_bytes = 0  # bytes of ``_messages``, and of ``_groups``
         self._changed = threading.Condition()
-        self._error: PulsarError | None = None
+        self.error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
         """Adds received frames; drops all frames after the inbox was full."""
@@ -75,7 +76,7 @@ class Inbox:
                 if isinstance(frame, Messages):
                     self._take_in(frame)
                 elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
-                    self._error = NotReadyError("the broker closed the consumer")
+                    self.error = NotReadyError("the broker closed the consumer")
                 else:
                     self.topic_end = _ENDS.get(frame.command.type, self.topic_end)
             self._changed.notify()
@@ -86,7 +87,7 @@ class Inbox:
     def lost(self, error: PulsarError) -> None:
         """Records that the consumer has ended."""
         with self._changed:
-            self._error = error
+            self.error = error
             self._changed.notify()
         self._report()
 
@@ -97,9 +98,9 @@ class Inbox:
         """
         with self._changed:
             if not self._groups:
-                self._changed.wait_for(lambda: self._messages or self._error is not None, timeout)
-                if not self._messages and self._error is not None:
-                    raise self._error
+                self._changed.wait_for(lambda: self._messages or self.error is not None, timeout)
+                if not self._messages and self.error is not None:
+                    raise self.error
                 self._groups.extend(group_for_decoding(self._messages))
                 self._messages = []
                 self._group_bytes, self._bytes = self._bytes, 0
@@ -108,11 +109,6 @@ class Inbox:
             group = self._groups.popleft()
             self._group_bytes -= sum(int(each.end[-1] - each.at[0]) for each in group)
             return group
-
-    @property
-    def error(self) -> PulsarError | None:
-        """Returns the error that ended the consumer; None while it is open."""
-        return self._error
 
     @property
     def holds_messages(self) -> bool:
@@ -140,7 +136,7 @@ class Inbox:
     def _take_in(self, messages: Messages) -> None:
         if self.bytes >= self._max_bytes:
             self._is_full = True
-            self._error = self._error or NotReadyError(
+            self.error = self.error or NotReadyError(
                 f"more than {self._max_bytes} bytes of messages wait for the reader"
             )
             return

@@ -25,25 +25,18 @@ def text_at(place: str, option: str, kind: type[BrokerError]) -> str:
     Raises:
         BrokerError: an error of the class ``kind``: there is no such file or variable.
     """
-    scheme, separator, name = place.partition(":")
-    if scheme == "file" and separator:
-        return _text_of_file(path_of(place), option, kind)
-    if scheme == "env" and separator:
-        return _text_of_variable(name, option, kind)
-    return place
-
-
-def _text_of_file(path: Path, option: str, kind: type[BrokerError]) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise kind(
-            f"the file that {option} names cannot be read: {reason}", advice=f"It must be readable {_WHERE}"
-        ) from None
-
-
-def _text_of_variable(name: str, option: str, kind: type[BrokerError]) -> str:
+    if place.startswith("file:"):
+        try:
+            return path_of(place).read_text()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise kind(
+                f"the file that {option} names cannot be read: {reason}",
+                advice=f"It must be readable {_WHERE}",
+            ) from None
+    if not place.startswith("env:"):
+        return place
+    name = place.removeprefix("env:")
     if name not in os.environ:
         raise kind(
             f"the environment variable that {option} names is not set",

@@ -199,11 +199,9 @@ def _stores() -> _Stores:
 
 
 class _Stores(Protocol):
-    def certificates_of(self, data: bytes, password: str | None) -> bytes:
-        """Returns all certificates of a store."""
+    def certificates_of(self, data: bytes, password: str | None) -> bytes: ...
 
-    def key_of(self, data: bytes, password: str | None, passphrase: str) -> bytes:
-        """Returns the private key of a store, with its certificates."""
+    def key_of(self, data: bytes, password: str | None, passphrase: str) -> bytes: ...
 
 
 def has_suite(name: str) -> bool:
@@ -221,7 +219,6 @@ def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collec
     that OpenSSL would offer.
 
     Args:
-        context: context of a client.
         protocols: keys of :data:`PROTOCOLS`; empty: all protocols.
         suites: names for which :func:`has_suite` is true; empty: OpenSSL's choice.
 

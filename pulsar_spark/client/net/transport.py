@@ -155,7 +155,7 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
     """
     deadline = Deadline(timeout)
     if not address.tls:
-        return Transport(_connect(address, deadline))
+        return Transport(_connect_each(address, deadline, socket.socket))
     target = address if tls.proxy is None else _proxy_to(address, tls.proxy)
     wrapped = _connect_for_tls(target, address.host, tls_context(tls), deadline)
     peer = str(address) if target is address else f"{address} (through the proxy {target})"
@@ -188,10 +188,6 @@ def _proxy_to(address: Address, proxy: Address) -> Address:
         advice="Name brokers by their hosts in service.url and in the brokers' advertisedAddress or "
         "advertisedListeners",
     )
-
-
-def _connect(address: Address, deadline: Deadline) -> socket.socket:
-    return _connect_each(address, deadline, socket.socket)
 
 
 def _connect_for_tls(
@@ -334,7 +330,7 @@ def _speaks_tls(address: Address, deadline: Deadline) -> bool:
 def _speaks_plainly(address: Address, deadline: Deadline) -> bool:
     """Whether the peer answers CONNECT without TLS; a frame below 16 MiB begins with a zero byte."""
     try:
-        with _connect(address, deadline) as opened:
+        with _connect_each(address, deadline, socket.socket) as opened:
             opened.settimeout(max(deadline.left, 0.001))
             opened.sendall(commands.connect("pulsar-spark"))
             return opened.recv(1) == b"\0"

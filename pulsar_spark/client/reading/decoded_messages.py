@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -120,7 +121,7 @@ class DecodedMessages:
     @property
     def ordering_key(self) -> pa.BinaryArray | None:
         """``binary``, null where unset."""
-        return self._optional(lambda columns: columns.ordering_key, _no_bytes)
+        return self._optional(lambda columns: columns.ordering_key, partial(pa.nulls, type=pa.binary()))
 
     @property
     def event_time(self) -> pa.Int64Array | None:
@@ -192,7 +193,6 @@ class DecodedMessages:
         negative, as in Java.
 
         Args:
-            field: field of the metadata.
             convert: function that converts the numbers of entries, int64[n] -> int64[n], because entries are
                 far fewer than rows.
         """
@@ -201,8 +201,7 @@ class DecodedMessages:
         return self._column(lambda run: _texts_of_entries(run, field))
 
     def _column(self, column: Callable[[DecodedRun], pa.Array]) -> pa.Array:
-        runs = self.runs
-        return column(runs[0]) if len(runs) == 1 else pa.concat_arrays([column(run) for run in runs])
+        return _joined([column(run) for run in self.runs])
 
     def _optional(
         self, column: Callable[[DecodedColumns], pa.Array | None], unset: Callable[[int], pa.Array]
@@ -220,10 +219,6 @@ class DecodedMessages:
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _no_bytes(count: int) -> pa.BinaryArray:
-    return pa.nulls(count, pa.binary())
 
 
 def _no_numbers(count: int) -> pa.Int64Array:

@@ -96,7 +96,7 @@ class ReaderSchema:
 
     def check(self, target: pa.DataType) -> None:
         """Raises SchemaError if values of the schema cannot be read as a type."""
-        _compiled(self.schema, self.schema, target)
+        _DECODERS.get(self.schema, self.schema, target)
 
     def has_all_of(self, own: Schema) -> bool:
         """Whether the column has all fields of another topic's schema; raises as ``type``."""
@@ -112,7 +112,13 @@ class ReaderSchema:
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema
         # The topic's schema is tried first: null, or a new symbol, may fit only one of the two schemas.
-        return _decoder(writer, (self.schema,) if self.is_given else (own, self.schema), target)
+        words = ""
+        for reader in (self.schema,) if self.is_given else dict.fromkeys((own, self.schema)):
+            try:
+                return _DECODERS.get(writer, reader, target)
+            except (SchemaError, UnsupportedError) as error:
+                words = error.what
+        return words
 
 
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
@@ -426,23 +432,8 @@ def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterat
         yield f"{path[:-1] or 'the value'} as {type_name(new)}"
 
 
-def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> _Reader:
-    words = ""
-    for reader in dict.fromkeys(readers):
-        try:
-            return _compiled(writer, reader, target)
-        except (SchemaError, UnsupportedError) as error:
-            words = error.what
-    return words
-
-
-def _compiled(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Returns the process's decoder for the schemas, which all its tasks share."""
-    return _DECODERS.get(writer, reader, target)
-
-
 class _Decoders:
-    """Caches the last used decoders, up to a total size of their schemas. Thread-safe."""
+    """Caches a process's last used decoders, up to a total size of their schemas. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

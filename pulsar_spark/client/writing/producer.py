@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
-from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.deadline import Deadline, epoch_ms
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Purpose, Session
 from pulsar_spark.client.reading.backward_search import find_in_sealed, find_stored
@@ -50,15 +50,11 @@ class Producer:
     """A producer on one topic partition; calls must not overlap.
 
     Args:
-        client: client of the cluster.
         topic: one partition, or a topic without partitions; the broker creates a missing one by its policy.
-        options: settings of the producer.
         partitions: number of producers that share the topic's limit of unacknowledged messages.
         first_sequence_id: sequence id of the first message, unless the broker has stored this id or a higher
             id under the name; then the id after the last stored id. None: always the id after the last stored
             id.
-        transaction: transaction of all messages, or None.
-        encryptor: encryptor of all payloads, or None.
         is_encrypted: whether a producer without an encryptor, which sends no messages, is registered as
             encrypting, because the namespace may require encryption.
         on_receipt: function that receives each entry and its id on the session's thread; the id is None if
@@ -188,7 +184,6 @@ class Producer:
 
         Args:
             body: rows as messages of a batch, the i-th at ``body[offsets[i]:offsets[i + 1]]``; not copied.
-            offsets: int64[n + 1].
             sequence_ids: sequence ids of the rows, int64[n], ascending; None: the producer's next ids.
             groups: first row of each group, int64[g], ascending from 0. No batch has rows of two groups, and
                 no batch stays open. None: the last batch stays open.
@@ -211,12 +206,12 @@ class Producer:
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Sends each batch as one entry; raises as ``send_rows``."""
-        publish_time = _publish_time()
+        publish_time = epoch_ms()
         self._send(self.packer.batch(batch, publish_time) for batch in batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
         """Sends each message as its own entry, or in chunks; raises as ``send_rows``."""
-        self._send(self.packer.singles(messages, _publish_time()))
+        self._send(self.packer.singles(messages, epoch_ms()))
 
     def flush(self) -> None:
         """Waits until all entries are acknowledged; raises as ``send_rows``."""
@@ -492,7 +487,3 @@ class Producer:
 def task_memory(options: ProducerOptions) -> MemoryBudget:
     """Returns a new memory budget for all producers of a task; thread-safe."""
     return MemoryBudget(options.memory_limit, threading.Lock())
-
-
-def _publish_time() -> int:
-    return int(time.time() * 1000)
