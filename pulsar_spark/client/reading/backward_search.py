@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.reading.chunk_search import positions_before
-from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
+from pulsar_spark.client.reading.entry_range import RangeOptions, positions_before, read_entries
 from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.client.reading.tail import visible_end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,6 +87,33 @@ def position_before(client: Client, topic: TopicName, position: MessageId) -> Me
     """
     with Consumer(client, topic, reader_options(client, "reader", position)) as consumer:
         return consumer.last_message_id().mark_delete
+
+
+def positions_before(
+    client: Client, topic: TopicName, position: MessageId, step: int, growth: float = 2.0
+) -> Iterator[MessageId]:
+    """Yields ever earlier positions before an entry; the last is the topic's beginning.
+
+    Args:
+        position: id of the entry.
+        step: number of entries between the entry and the first position.
+        growth: factor from one step back to the next, within a ledger; above 1.
+    """
+    while True:
+        while step < position.entry:
+            yield position.back(step + 1)
+            step = math.ceil(step * growth)
+        yield position.ledger_start
+        before = end_of_ledger_before(client, topic, position)
+        if before is None:
+            return
+        position = before.next_entry
+
+
+def end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
+    """Returns the last entry before the ledger of ``position``; None if the topic begins with this ledger."""
+    before = position_before(client, topic, position.ledger_start.next_entry)
+    return before if before.ledger < position.ledger else None
 
 
 class _RangeReader:

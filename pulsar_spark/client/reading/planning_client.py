@@ -17,7 +17,7 @@ from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.retry import retry, retry_count
-from pulsar_spark.client.reading import chunk_search
+from pulsar_spark.client.reading.entry_range import end_of_ledger_before
 from pulsar_spark.client.reading.probe import (
     OPENS_COMPACTED_WITHIN,
     WINDOW_BYTES,
@@ -31,6 +31,7 @@ from pulsar_spark.client.reading.tail import Tail, visible_end
 from pulsar_spark.client.watches import ScalableTopicWatch, SegmentWatch, TopicWatch
 from pulsar_spark.errors import (
     AuthError,
+    DeadlineError,
     NotAllowedError,
     NotReadyError,
     PulsarError,
@@ -57,6 +58,8 @@ _MAX_COUNTS = 20
 _MAX_CORRUPT = 100
 
 _FIRST_PAUSE = 0.1  # seconds until the broker is asked again whether a compacted topic is empty
+_PROBED_MESSAGES = 4  # messages probed for chunks at a time; chunks are large
+_PROBED_BYTES = 1 << 20  # bytes probed for chunks at a time
 
 
 class PlanningClient:
@@ -383,8 +386,34 @@ class PlanningClient:
             return before, counts[1] - counts[0] + 1
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
-        """Whether chunked messages lie among the last ``entries`` entries up to a position."""
-        return chunk_search.has_chunks_before(self._client, topic, position, entries)
+        """Whether chunked messages lie among the last entries up to a position.
+
+        Args:
+            position: id of a visible entry.
+            entries: number of probed entries, including the entry at ``position``.
+        """
+        after = self._position_back(topic, position, entries)
+        while True:
+            with EntryProbe(self._client, topic, after) as probe:
+                try:
+                    while found := probe.read(_PROBED_MESSAGES, _PROBED_BYTES, position):
+                        if any(entry.chunked for entry in found):
+                            return True
+                    return False
+                except DeadlineError:
+                    # Opens a new reader, because the broker may have dropped entries of this one.
+                    if probe.position == after:
+                        raise
+                    after = probe.position
+
+    def _position_back(self, topic: TopicName, position: MessageId, entries: int) -> MessageId:
+        while position.entry + 1 < entries:
+            before = end_of_ledger_before(self._client, topic, position)
+            if before is None:
+                break
+            entries -= position.entry + 1
+            position = before
+        return position.back(entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:
         """Waits for the broker's report that no message will follow a position; False: there was none."""

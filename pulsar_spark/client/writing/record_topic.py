@@ -20,8 +20,7 @@ from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.session import Purpose, Session
-from pulsar_spark.client.reading.chunk_search import positions_before
-from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
+from pulsar_spark.client.reading.entry_range import RangeOptions, positions_before, read_entries
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pulsar_spark.client import ChunkLimits
-from pulsar_spark.client.reading import chunk_search
-from pulsar_spark.client.reading.chunk_search import has_chunks_before, positions_before
+from pulsar_spark.client import ChunkLimits, PlanningClient
+from pulsar_spark.client.reading import message_range
+from pulsar_spark.client.reading.entry_range import positions_before
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading import chunk_index
@@ -233,12 +233,12 @@ def test_a_strangers_chunk_near_by_does_not_hide_the_right_one_further_back(brok
 
 
 def test_what_is_known_of_chunks_is_bounded(broker, client, monkeypatch):
-    monkeypatch.setattr(chunk_search, "_MAX_REMEMBERED", 3)
+    monkeypatch.setattr(message_range, "_MAX_REMEMBERED", 3)
     for name in ("a", "b", "c"):
         topic = TopicName.parse(name)
         ids = broker.publish(topic, *fill(100), orphan("m"), orphan("n"))
         list(read_range(client, topic, ids[-3], ids[-1], poll_timeout=HANG))
-    kept = chunk_search._memory_of(client)._kept
+    kept = message_range._memory_of(client)._kept
     assert [name for name, *_ in kept] == [TopicName.parse("c")]
 
 
@@ -294,7 +294,7 @@ def test_chunks_are_looked_for_with_another_reader_where_entries_are_late(broker
     ids = broker.publish(TOPIC, *fill(2), chunk_sections(VALUE, 4, "m")[0])
     hurry(client, 0.3)
     broker.script(Type.FLOW, [pass_on, silence, pass_on])
-    assert has_chunks_before(client, TOPIC, ids[-1], 16)
+    assert PlanningClient(client).has_chunks_before(TOPIC, ids[-1], 16)
 
 
 def test_late_entries_are_not_taken_for_none_that_are_chunks(broker, client):
@@ -302,4 +302,4 @@ def test_late_entries_are_not_taken_for_none_that_are_chunks(broker, client):
     hurry(client, 0.3)
     broker.script(Type.FLOW, [silence] * 9)
     with pytest.raises(DeadlineError):
-        has_chunks_before(client, TOPIC, ids[-1], 16)
+        PlanningClient(client).has_chunks_before(TOPIC, ids[-1], 16)
