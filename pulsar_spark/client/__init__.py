@@ -50,13 +50,8 @@ if TYPE_CHECKING:
     from pulsar_spark.client.reading.decoded_messages import DecodedMessages
     from pulsar_spark.client.reading.message_range import read_ranges
     from pulsar_spark.client.reading.planning_client import PlanningClient
-    from pulsar_spark.client.reading.probe import (
-        EntryInfo,
-        EntryProbe,
-        PartitionBounds,
-    )
+    from pulsar_spark.client.reading.probe import Arrivals, EntryInfo, EntryProbe, PartitionBounds, Tail
     from pulsar_spark.client.reading.stored_run import find_stored_batch
-    from pulsar_spark.client.reading.tail import Arrivals, Tail
     from pulsar_spark.client.reading.typed_values import (
         OPAQUE_TYPES,
         ReaderSchema,

@@ -19,8 +19,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.entry_range import RangeOptions, positions_before, read_entries
 from pulsar_spark.client.reading.origins import id_of
-from pulsar_spark.client.reading.probe import reader_options
-from pulsar_spark.client.reading.tail import visible_end
+from pulsar_spark.client.reading.probe import reader_options, visible_end
 from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.known_batch import KnownBatch

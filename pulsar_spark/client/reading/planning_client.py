@@ -24,10 +24,11 @@ from pulsar_spark.client.reading.probe import (
     EntryInfo,
     EntryProbe,
     PartitionBounds,
+    Tail,
     reader_options,
     receive_infos,
+    visible_end,
 )
-from pulsar_spark.client.reading.tail import Tail, visible_end
 from pulsar_spark.client.watches import ScalableTopicWatch, SegmentWatch, TopicWatch
 from pulsar_spark.errors import (
     AuthError,
@@ -223,7 +224,7 @@ class PlanningClient:
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, reported: MessageId, seen: MessageId) -> MessageId:
-        """Returns the last visible entry of a segment; see :func:`tail.visible_end`.
+        """Returns the last visible entry of a segment; see :func:`probe.visible_end`.
 
         Args:
             reported: last message by GET_LAST_MESSAGE_ID.

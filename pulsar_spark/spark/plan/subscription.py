@@ -331,7 +331,7 @@ class Subscription:
         """Records which topics have ended; warns of each once.
 
         The broker reports the end to the subscription's consumer, which has no permits, only when it
-        acknowledges the last message, or if the topic is terminated later. A tail (``client/reading/tail``)
+        acknowledges the last message, or if the topic is terminated later. A tail (``client/reading/probe``)
         has a permit, so it always receives the end.
 
         Args:

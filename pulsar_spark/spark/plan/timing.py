@@ -1,6 +1,6 @@
 """The times of the planner's next requests and work: EndSchedule for a partition, QuietTime for a query.
 
-A tail (``client/reading/tail``) is a reader that waits at a partition's end for entries, so that the planner
+A tail (``client/reading/probe``) is a reader that waits at a partition's end for entries, so that the planner
 need not request the end. Pure.
 """
 

@@ -3,8 +3,8 @@
 import pytest
 
 from pulsar_spark.client import PlanningClient
-from pulsar_spark.client.reading import tail as module
-from pulsar_spark.client.reading.tail import visible_end
+from pulsar_spark.client.reading import probe as module
+from pulsar_spark.client.reading.probe import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, client_of, numbered, singles
