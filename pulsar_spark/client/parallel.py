@@ -22,9 +22,6 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[
 
     A PulsarError is the result of its call. Any other exception is raised once the running calls have ended;
     no further call begins.
-
-    Args:
-        limit: maximum number of calls that run at the same time.
     """
     results: list[T | PulsarError | None] = [None] * len(calls)
     failures: list[BaseException] = []

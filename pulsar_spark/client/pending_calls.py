@@ -38,7 +38,6 @@ class PendingCalls(Generic[K]):
     Args:
         limit: maximum number of running calls that are not late. A call for a late key begins only while
             fewer than ``limit / 2`` late calls run. At most ``2 * limit`` calls run.
-        prompt: seconds within which an answer is prompt.
 
     Attributes:
         pauses: pauses after failed requests; the caller records failures and observes the pauses.

@@ -115,7 +115,6 @@ class TopicWatch(Closing):
     watches (by its feature flags), or the role may not watch, all topics must be listed once a minute.
 
     Args:
-        pattern: pattern of the topics, all of one namespace.
         may_list: whether to watch a pattern that cannot be sent to the broker
             (:attr:`TopicPattern.broker_regex`). The broker then lists all topics of the namespace.
 

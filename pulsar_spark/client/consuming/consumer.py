@@ -265,11 +265,7 @@ class Consumer(Closing):
         self._link.moved(start)
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
-        """Removes the subscription and its position at the broker, and closes the consumer.
-
-        Args:
-            deadline: deadline of the request; None: one operation timeout.
-        """
+        """Removes the subscription and its position at the broker, and closes the consumer."""
         self._link.request(commands.unsubscribe, deadline=deadline)
         self._link.close()
 

@@ -47,7 +47,6 @@ class SubscriptionOptions:
         start: first wanted entry, inclusive; non-durable subscriptions only.
         create: whether the first SUBSCRIBE may create the topic, such as a partition that the broker has
             removed as inactive, although the topic's metadata name it.
-        properties: names and values that a new durable subscription gets.
         is_replicated: whether the broker replicates the position to the other clusters of the topic; None:
             the namespace's policy decides.
     """
@@ -146,7 +145,6 @@ class ConsumerLink:
     The arguments are those of ``Consumer``.
 
     Attributes:
-        inbox: inbox of the last SUBSCRIBE.
         last: last entry that the consumer returned. A non-durable subscription that is opened again begins
             after this entry; None: at the start in the options.
     """

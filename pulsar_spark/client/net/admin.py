@@ -52,7 +52,6 @@ class Ledger(NamedTuple):
 
     Attributes:
         entries: number of its entries, which are numbered from 0 without gaps.
-        size: bytes of its entries.
     """
 
     id: int
@@ -61,12 +60,7 @@ class Ledger(NamedTuple):
 
 
 class SubscriptionStats(NamedTuple):
-    """One subscription of a topic partition.
-
-    Attributes:
-        durable: whether the broker keeps the subscription without a consumer.
-        backlog: number of entries after the subscription's position.
-    """
+    """One subscription of a topic partition; the backlog is a number of entries."""
 
     name: str
     durable: bool
@@ -188,7 +182,6 @@ class Admin:
 
         Args:
             parts: names of the path below ``admin/v2``; a topic has four names.
-            body: value to send as JSON; None: no body.
         """
         path = "/".join(map(_part, parts))
         answer = self._request(method, f"{path}?{query}" if query else path, None, body)

@@ -142,7 +142,6 @@ class OAuth2:
     Args:
         params: JSON with ``issuerUrl``, ``privateKey`` (``file:///PATH`` or ``data:...;base64,...``, a JSON
             with ``client_id`` and ``client_secret``), and optionally ``audience`` and ``scope``.
-        timeout: seconds for a request to the issuer.
     """
 
     method = "token"
@@ -315,7 +314,6 @@ class Identity:
 
     Args:
         credentials: login that the user gave, or None. Without it a certificate in ``tls`` is the login.
-        timeout: seconds for one request to an issuer.
 
     Attributes:
         tls: TLS settings with this client's certificate, from ``tls`` or from the credentials.

@@ -39,11 +39,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpError(Exception):
-    """A request got no usable answer; the text has the reason.
-
-    Attributes:
-        cause: error of the socket, TLS or HTTP layer, or None.
-    """
+    """A request got no usable answer; the text has the reason, and ``cause`` is the error below it."""
 
     def __init__(self, what: str, cause: BaseException | None = None, *, is_too_large: bool = False) -> None:
         super().__init__(what)

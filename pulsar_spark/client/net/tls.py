@@ -108,7 +108,13 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
     else:
         # As in Java, all certificates in the file are trusted, not only roots of authorities.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        _trust(context, tls)
+        if tls.trust_store is None:
+            with _using("tlsTrustCertsFilePath"):
+                context.load_verify_locations(tls.trust_certs)
+        else:
+            with _using("tlsTrustStorePath"):
+                data, password = _read(tls.trust_store, "tlsTrustStore")
+                context.load_verify_locations(cadata=_stores().certificates_of(data, password))
     if tls.key_store is not None:
         _load_key_of_store(context, tls.key_store)
     elif tls.certificate is not None:
@@ -121,16 +127,6 @@ def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     restrict(context, tls.protocols, tls.ciphers)
     return context
-
-
-def _trust(context: ssl.SSLContext, tls: TlsOptions) -> None:
-    if tls.trust_store is None:
-        with _using("tlsTrustCertsFilePath"):
-            context.load_verify_locations(tls.trust_certs)
-    else:
-        with _using("tlsTrustStorePath"):
-            data, password = _read(tls.trust_store, "tlsTrustStore")
-            context.load_verify_locations(cadata=_stores().certificates_of(data, password))
 
 
 def _load_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: str) -> None:

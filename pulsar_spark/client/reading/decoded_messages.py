@@ -80,7 +80,6 @@ class DecodedMessages:
     includes None is None if no message has the field.
 
     Attributes:
-        runs: messages, in their order.
         size: bytes of the entries, uncompressed, with metadata.
     """
 

@@ -68,7 +68,6 @@ class ReaderSchema:
     """The schemas to which the values of a whole read are resolved: Avro's reader schemas.
 
     Attributes:
-        schema: schema of the columns.
         pinned: by topic (without its partition), number and schema of its version at the start of the read.
             This is the reader schema of the topic's values; ``schema`` if it lacks columns. Values of other
             topics are read with the versions of their messages. Writer schemas are always requested, because
@@ -106,7 +105,6 @@ class ReaderSchema:
         """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
         Args:
-            writer: schema of the values.
             own: the topic's reader schema; ``schema`` is used if it lacks columns.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
@@ -125,7 +123,6 @@ def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None)
     """Returns a topic's schema in which the user's schemas replace those of values and keys.
 
     Args:
-        own: schema of the topic.
         value: function that makes the user's schema of values for a schema type; None: keep the topic's.
         key: the same for the keys of KEY_VALUE.
     """
@@ -225,7 +222,6 @@ class TypedValueReader:
 
     Args:
         versions_of: function that returns the topic's schemas; it need not cache missing versions.
-        reader: schemas of the read.
         target: type of the column: the type of ``reader``, or a projection of it.
         refuse_changes: True if a newer version whose values the columns cannot hold is an error.
         pool: budget of work that all readers of the task share; None: this is the only reader.

@@ -69,7 +69,6 @@ class Producer:
 
     Attributes:
         packer: packer of the entries; it checks sizes, and has the transaction of the next messages.
-        batcher: batcher with the open batch.
         last_sequence_id: last sequence id that the broker had stored under this name when the producer was
             first opened; -1 if it knew none, or does not deduplicate.
         schema_version: number of the options' schema at the broker; None without a schema.
