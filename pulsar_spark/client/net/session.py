@@ -165,15 +165,10 @@ class Session:
         return answer
 
     def request(
-        self,
-        build: Callable[[int], bytes],
-        deadline: Deadline,
-        *,
-        is_urgent: bool = False,
-        consumer_id: int | None = None,
+        self, build: Callable[[int], bytes], deadline: Deadline, *, consumer_id: int | None = None
     ) -> pb.BaseCommand:
         """Sends a request and waits for its answer; see ``ask``."""
-        return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
+        return self.ask(build, deadline.left, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
         """Sends whole frames; ``mark`` counts them now, and again when they are taken for writing.
