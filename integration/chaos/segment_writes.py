@@ -113,7 +113,7 @@ class _Run:
         assert missing == late == 0, (self._kind, found, log.read_text(errors="replace")[-6000:])
         assert not doubled or (warnings and self._kind != "strict"), (self._kind, found)
         for consumer in _CONSUMERS:
-            java = consume_in_java_5(self._broker.service_url, self._topic, consumer)
+            java = consume_in_java_5(self._broker.service_url, self._topic, consumer, silence=60)
             missing, java_doubled, late = judged((value for _, value in java), self._rows)
             yield f"  Java's {consumer} consumer", "", missing, java_doubled, late, "", "", "", ""
             print(f"  Java's {consumer} consumer: {missing}, {java_doubled}, {late}", flush=True)
