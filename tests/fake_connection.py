@@ -486,7 +486,7 @@ def _mark_of(topic: FakeTopic, body: Any) -> MessageId:
         return topic.position_before(from_wire_id(body.start_message_id))
     if body.initialPosition == pb.CommandSubscribe.Earliest:
         return topic.position_before(NO_MESSAGE)
-    return topic.end_position
+    return MessageId(list(topic.ledgers)[-1], -1) if topic.hides_end else topic.end_position
 
 
 def is_in(name: str, namespace: str) -> bool:

@@ -156,12 +156,19 @@ class FakeTopic:
     @property
     def last_visible(self) -> MessageId:
         """The id of the last visible message; -1:-1 where there is none."""
+        if self.hides_end:
+            return NO_MESSAGE
         for entry in reversed(self.readable):
             if self.is_visible(entry):
                 assert entry.metadata is not None
                 is_batch = entry.metadata.HasField("num_messages_in_batch")
                 return MessageId(entry.id.ledger, entry.id.entry, entry.messages - 1 if is_batch else -1)
         return NO_MESSAGE
+
+    @property
+    def hides_end(self) -> bool:
+        """Whether it was terminated with an empty ledger, as after a restart: that is reported as the end."""
+        return self.is_terminated and not list(self.ledgers.values())[-1]
 
     @property
     def end_position(self) -> MessageId:

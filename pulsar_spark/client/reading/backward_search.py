@@ -17,7 +17,12 @@ import pyarrow.compute as pc
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.reading.entry_range import RangeOptions, positions_before, read_entries
+from pulsar_spark.client.reading.entry_range import (
+    RangeOptions,
+    positions_before,
+    read_entries,
+    stored_end,
+)
 from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import reader_options, visible_end
 from pulsar_spark.errors import DeadlineError, PulsarError
@@ -228,8 +233,8 @@ class _Search:
         after the start of an open transaction, so reading them times out.
         """
         with self._reader() as consumer:
-            visible, stored = consumer.last_message_id()
-        end = stored.whole_entry if stored.is_entry else visible.whole_entry
+            latest = consumer.last_message_id().mark_delete
+        end = stored_end(self._client, self._topic, latest)
         if end.is_entry and (after is None or end > after.whole_entry):
             self._backwards(end, first_step, growth, max_steps)
 

@@ -116,6 +116,15 @@ def end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) 
     return before if before.ledger < position.ledger else None
 
 
+def stored_end(client: Client, topic: TopicName, latest: MessageId) -> MessageId:
+    """Returns the last entry of a partition; ``latest``: position of a reader that starts at the end.
+
+    After a restart a broker opens an empty ledger. If the topic is terminated before its next message, the
+    broker reports the empty ledger as the end, and no last message, although it has older entries.
+    """
+    return latest if latest.is_entry else position_before(client, topic, latest.next_entry)
+
+
 class _RangeReader:
     def __init__(
         self, client: Client, consumer: Consumer, start: MessageId, end: MessageId, options: RangeOptions

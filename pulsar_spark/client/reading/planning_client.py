@@ -17,7 +17,7 @@ from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.retry import retry, retry_count
-from pulsar_spark.client.reading.entry_range import end_of_ledger_before
+from pulsar_spark.client.reading.entry_range import end_of_ledger_before, stored_end
 from pulsar_spark.client.reading.probe import (
     OPENS_COMPACTED_WITHIN,
     WINDOW_BYTES,
@@ -168,16 +168,16 @@ class PlanningClient:
         ``MessageId.EARLIEST``, and may end before the log begins. Until a broker has opened it, the broker
         answers as if it were empty, so the caller asks again.
         """
-        if self.read_compacted or not topic.is_segment:
-            return self._bounds(topic, read_compacted=self.read_compacted)
-        stored = self.stored_end(topic)
-        if not stored.is_entry:
+        if self.read_compacted:
+            return self._bounds(topic, read_compacted=True)
+        if topic.is_segment and not (stored := self.stored_end(topic)).is_entry:
             # Not probed: after a restart brokers do not find the first position of an empty sealed segment.
             return PartitionBounds(stored, stored)
         bounds = self._bounds(topic)
-        if not self.may_have_old_end(topic):
+        if bounds.last.is_entry and not self.may_have_old_end(topic):
             return bounds
         patience = self.operation().seconds
+        stored = self.stored_end(topic)
         return bounds._replace(last=visible_end(self._client, topic, bounds.last, stored, patience))
 
     def _bounds(self, topic: TopicName, *, read_compacted: bool = False) -> PartitionBounds:
@@ -255,7 +255,7 @@ class PlanningClient:
             name=self._client.reader_name("planner"), durable=False, initial=InitialPosition.LATEST
         )
         with self.subscribe(topic, options) as consumer:
-            return consumer.last_message_id().mark_delete
+            return stored_end(self._client, topic, consumer.last_message_id().mark_delete)
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         """Returns the first visible entry at or after ``position``; there must be one.

@@ -356,7 +356,7 @@ def visible_end(
     Raises:
         DeadlineError: the connection was lost for longer than the operation timeout.
     """
-    if stored <= reported.whole_entry:
+    if not stored.is_entry or stored <= reported.whole_entry:
         return reported
     before = MessageId(stored.ledger, stored.entry - 1)
     given = _last_received(client, topic, before, stored, silence, patience)

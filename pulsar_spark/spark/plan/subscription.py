@@ -244,6 +244,13 @@ class Subscription:
         kept = {each: answer for each, answer in self._answers.items() if not each.is_closed}
         self._answers = {}
         answers = kept | self._ask([each for each in partitions if each not in kept], patience)
+        # The end of a topic that was terminated meanwhile may be hidden.
+        hidden = {
+            each: partial(self._with_hidden_end, each.topic, answer)
+            for each, answer in answers.items()
+            if isinstance(answer, LastMessageId) and each.last.is_entry and not answer.last.is_entry
+        }
+        answers |= dict(zip(hidden, run_all(list(hidden.values())), strict=True))
         self._note_silent(answers)
         for partition, answer in answers.items():
             if not isinstance(answer, PulsarError):
@@ -299,7 +306,11 @@ class Subscription:
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
         if self._client.read_compacted and not answer.last.is_entry:
             return answer._replace(last=self._client.bounds(topic).last)
-        return answer
+        return answer if answer.last.is_entry else self._with_hidden_end(topic, answer)
+
+    def _with_hidden_end(self, topic: TopicName, answer: LastMessageId) -> LastMessageId:
+        """Adds the last message of a topic for which the broker reports none; see ``stored_end``."""
+        return answer._replace(last=self._client.visible_end(topic, answer.last, MessageId.EARLIEST))
 
     @property
     def is_waited_for(self) -> bool:

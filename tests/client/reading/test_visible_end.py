@@ -7,7 +7,7 @@ from pulsar_spark.client.reading import probe as module
 from pulsar_spark.client.reading.probe import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import START, client_of, numbered, singles
+from tests.client.clients import START, TOPIC, client_of, numbered, singles
 from tests.fake_broker import HANG, Held, accept_and_close, cut, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
@@ -143,11 +143,24 @@ def test_where_nobody_answers_the_cluster_is_asked_again(broker):
 
 def test_the_bounds_of_a_segment_without_entries(broker, client, topic):
     """A broker that was restarted cannot begin at the first entry of a sealed one."""
-    broker.script(Type.SUBSCRIBE, [pass_on, refuses(pb.UnknownError, "")])
+    broker.script(Type.SUBSCRIBE, [pass_on, pass_on, refuses(pb.UnknownError, "")])
     bounds = PlanningClient(client).bounds(SEGMENT)
     assert bounds.begin == bounds.last == topic.end_position
     assert not bounds.last.is_entry
-    assert len(broker.seen(Type.SUBSCRIBE)) == 1
+    assert len(broker.seen(Type.SUBSCRIBE)) == 2
+
+
+@pytest.mark.parametrize("name", [SEGMENT, TOPIC])
+@pytest.mark.parametrize("ledgers", [1, 2])
+def test_a_topic_that_was_terminated_with_an_empty_ledger_has_all_its_entries(broker, client, name, ledgers):
+    topic = broker.create(name)
+    ids = broker.publish(name, *singles(numbered(5)))
+    for _ in range(ledgers):
+        topic.roll()
+    broker.terminate(topic)
+    planning = PlanningClient(client)
+    assert planning.stored_end(name) == ids[-1]
+    assert planning.bounds(name) == (ids[0].ledger_start, ids[-1])
 
 
 def test_what_the_broker_has_read_over_is_not_waited_for(broker, client, topic, ids):

@@ -75,6 +75,23 @@ def test_a_replay_sends_only_what_no_segment_has(broker, client, options, strict
     assert not caplog.messages
 
 
+def test_rows_are_found_in_a_segment_that_ended_with_an_empty_ledger(broker, client, caplog):
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    task = task_of(client)
+    with closing(task), open_segments(client, dedup=task, batching_max_messages=4) as writer:
+        send_all(writer, keyed(20, 20))
+        broker.script(Type.SEND, [without_answer, silence])
+        writer.send(keyed(40, 8))
+        broker.wait_for_command(Type.SEND, 5 + 5 + 2)
+        segments.topic(segments.all[0]).roll()  # as a broker does after a restart
+        segments.split_first()
+        writer.flush()
+    assert run(client, 20, 40) == 0
+    assert_once_in_order(segments, 60)
+    assert not caplog.messages
+
+
 def test_rows_without_keys_are_found_in_any_segment(broker, client, caplog):
     segments = Segments(broker, 2)
     values = [b"%d" % number for number in range(60)]

@@ -49,7 +49,8 @@ class Cursor:
         if self._topic in self._cluster.stalled:
             self._cluster.stalled[self._topic].wait(60)
         found = self._opened(InitialPosition.LATEST)
-        last = found.last if found.entries or not found.compacted else MessageId.EARLIEST
+        is_reported = not found.hides_end and (found.entries or not found.compacted)
+        last = found.last if is_reported else MessageId.EARLIEST
         return LastMessageId(last, found.cursors[self._options.name])
 
     def begin_last_message_id(self) -> Future[LastMessageId] | None:

@@ -359,6 +359,29 @@ def test_a_topic_that_has_ended_is_warned_of_once_and_counted(cluster, caplog, e
         assert spark.drain() == rows_of(P1, ids), "the others are read on"
 
 
+@pytest.mark.parametrize("seen", [0, 1])
+@pytest.mark.parametrize("available_now", [True, False])
+def test_all_messages_of_an_ended_topic_are_read_although_brokers_report_none(cluster, seen, available_now):
+    first, _ = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="1")
+    ids = first.produce(seen)
+    found = spark.drain()
+    ids += first.produce(3)
+    first.topic_end, first.hides_end = TopicEnd.TERMINATED, True
+    spark.restart(available_now=available_now)
+    assert found + spark.drain() == rows_of(P0, ids)
+
+
+def test_a_topic_that_ends_while_it_is_read_is_read_to_its_end_although_brokers_report_none(cluster):
+    first, _ = cluster.create("t", 2)
+    ids = first.produce(5)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
+    spark.trigger()
+    first.topic_end, first.hides_end = TopicEnd.TERMINATED, True
+    spark.drain()
+    assert spark.rows == rows_of(P0, ids)
+
+
 def test_an_end_of_a_topic_is_noted_that_a_reader_was_told_before_it_was_used(cluster, monkeypatch):
     first, second = cluster.create("t", 2)
     spark = KeptOffsets(cluster, startingOffsets="earliest")
