@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 _SILENT = ["-p", "no:terminal", "-o", "addopts="]
 # More processes than cores, since many tests wait; each takes 5 s of CPU to collect all tests.
-_UNIT_TESTS = [*_PYTEST, "-n", "4", "--dist", "worksteal", "tests"]
+_UNIT_TESTS = [*_PYTEST, "-n", "6", "--dist", "worksteal", "tests"]
 # What needs no socket, no thread and no Spark that runs.
 _WITHOUT_IO = ",".join(
     f"pulsar_spark/{place}"
