@@ -241,7 +241,7 @@ _HASHING_SCHEME = SINK.add(
     "pulsar.producer.hashingScheme",
     parsers.member_of(HashingScheme),
     "JavaStringHash",
-    "Java's hash function that chooses the partition of a key.",
+    "Java's hash function that chooses a key's partition (segments: always Murmur3).",
 )
 _SWITCH_FREQUENCY = SINK.add(
     "pulsar.producer.roundRobinRouterBatchingPartitionSwitchFrequency",
