@@ -483,10 +483,16 @@ class FakeConnection:
 def _mark_of(topic: FakeTopic, body: Any) -> MessageId:
     """Where a new subscription begins: the position before its first entry."""
     if not body.durable and body.HasField("start_message_id"):
-        return topic.position_before(from_wire_id(body.start_message_id))
+        start = from_wire_id(body.start_message_id)
+        is_latest = start == MessageId.LATEST and topic.hides_end
+        return _newest_ledger(topic) if is_latest else topic.position_before(start)
     if body.initialPosition == pb.CommandSubscribe.Earliest:
         return topic.position_before(NO_MESSAGE)
-    return MessageId(list(topic.ledgers)[-1], -1) if topic.hides_end else topic.end_position
+    return _newest_ledger(topic) if topic.hides_end else topic.end_position
+
+
+def _newest_ledger(topic: FakeTopic) -> MessageId:
+    return MessageId(list(topic.ledgers)[-1], -1)
 
 
 def is_in(name: str, namespace: str) -> bool:

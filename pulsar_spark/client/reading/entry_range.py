@@ -125,6 +125,17 @@ def stored_end(client: Client, topic: TopicName, latest: MessageId) -> MessageId
     return latest if latest.is_entry else position_before(client, topic, latest.next_entry)
 
 
+def hidden_end(client: Client, topic: TopicName, reported: MessageId) -> MessageId:
+    """Returns the last entry of a terminated topic for which the broker reports no message.
+
+    Returns ``reported``, the broker's answer, for other topics; see :func:`stored_end`.
+    """
+    with Consumer(client, topic, reader_options(client, "reader", MessageId.LATEST)) as consumer:
+        latest = consumer.last_message_id().mark_delete
+    end = reported if latest.is_entry else stored_end(client, topic, latest)
+    return end if end.is_entry else reported
+
+
 class _RangeReader:
     def __init__(
         self, client: Client, consumer: Consumer, start: MessageId, end: MessageId, options: RangeOptions
@@ -218,7 +229,11 @@ class _RangeReader:
     def _judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
         # Brokers with transactions may report an old last message of a segment. The range's end was visible
         # when it was planned, so it counts as the last message.
-        last = self._progress.end if self._consumer.topic.is_segment else last
+        topic = self._consumer.topic
+        if topic.is_segment:
+            last = self._progress.end
+        elif not (last.is_entry or self._options.read_compacted):
+            last = hidden_end(self._client, topic, last)
         return self._progress.judge_silence(last, mark_delete)
 
     def _is_empty_before(self, found: MessageId) -> bool:

@@ -5,6 +5,7 @@ Planning uses no other part of the client, so tests can replace it by topics in 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,7 +18,7 @@ from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.retry import retry, retry_count
-from pulsar_spark.client.reading.entry_range import end_of_ledger_before, stored_end
+from pulsar_spark.client.reading.entry_range import end_of_ledger_before, hidden_end, stored_end
 from pulsar_spark.client.reading.probe import (
     OPENS_COMPACTED_WITHIN,
     WINDOW_BYTES,
@@ -49,6 +50,8 @@ _END_TIMEOUT = 10.0
 # Seconds without an entry after which a stream considers the rest of a segment invisible, and asks again
 # later. A batch read cannot ask again later, so it waits for an operation timeout.
 _SILENCE = 1.0
+_log = logging.getLogger(__name__)
+
 # Entry id that no ledger reaches: a reader that starts there begins after the ledger's last entry.
 _NO_ENTRY = 1 << 62
 
@@ -168,17 +171,17 @@ class PlanningClient:
         ``MessageId.EARLIEST``, and may end before the log begins. Until a broker has opened it, the broker
         answers as if it were empty, so the caller asks again.
         """
-        if self.read_compacted:
-            return self._bounds(topic, read_compacted=True)
-        if topic.is_segment and not (stored := self.stored_end(topic)).is_entry:
+        is_segment = topic.is_segment and not self.read_compacted
+        if is_segment and not (stored := self.stored_end(topic)).is_entry:
             # Not probed: after a restart brokers do not find the first position of an empty sealed segment.
             return PartitionBounds(stored, stored)
-        bounds = self._bounds(topic)
-        if bounds.last.is_entry and not self.may_have_old_end(topic):
+        bounds = self._bounds(topic, read_compacted=self.read_compacted)
+        if is_segment and self.may_have_old_end(topic):
+            patience = self.operation().seconds
+            return bounds._replace(last=visible_end(self._client, topic, bounds.last, stored, patience))
+        if bounds.last.is_entry:
             return bounds
-        patience = self.operation().seconds
-        stored = self.stored_end(topic)
-        return bounds._replace(last=visible_end(self._client, topic, bounds.last, stored, patience))
+        return bounds._replace(last=self.hidden_end(topic, bounds.last))
 
     def _bounds(self, topic: TopicName, *, read_compacted: bool = False) -> PartitionBounds:
         options = SubscriptionOptions(
@@ -257,6 +260,21 @@ class PlanningClient:
         with self.subscribe(topic, options) as consumer:
             return stored_end(self._client, topic, consumer.last_message_id().mark_delete)
 
+    def hidden_end(
+        self, topic: TopicName, reported: MessageId, seen: MessageId = MessageId.EARLIEST
+    ) -> MessageId:
+        """Returns the last visible message of a terminated topic for which the broker reports none.
+
+        Returns ``reported``, the broker's answer, for other topics; see ``stored_end`` of ``entry_range``.
+        ``seen``: entry that is known to be visible.
+        """
+        try:
+            stored = hidden_end(self._client, topic, reported)
+        except SubscriptionLimitError as error:
+            _log.warning("%s: whether the topic ended with an empty ledger is not known: %s", topic, error)
+            return reported
+        return visible_end(self._client, topic, reported, stored, _SILENCE, seen, self.operation().seconds)
+
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         """Returns the first visible entry at or after ``position``; there must be one.
 
@@ -274,6 +292,8 @@ class PlanningClient:
         position = position.whole_entry
         with self._reader("probe", topic, position, Permits(1)) as consumer:
             last, before = consumer.last_message_id()
+            if not last.is_entry:
+                last = hidden_end(self._client, topic, last)
             if last.whole_entry < position or before >= position:  # not stored yet, or already deleted
                 return None
             found = receive_infos(consumer, self.operation(), 1)[0]
@@ -282,7 +302,10 @@ class PlanningClient:
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
         """Returns the first visible entry after ``position``; None if the broker knows no such entry."""
         with self._reader("probe", topic, position.next_entry, Permits(1)) as consumer:
-            if consumer.last_message_id().last.whole_entry <= position:
+            last = consumer.last_message_id().last
+            if not last.is_entry:
+                last = hidden_end(self._client, topic, last)
+            if last.whole_entry <= position:
                 return None
             return receive_infos(consumer, self.operation(), 1)[0].id
 

@@ -121,6 +121,7 @@ class Partition:
         is_queued: whether the end tracker's queue has the time of the next request for the end.
         is_behind: whether the last tail has never reached the known end.
         is_blind: whether an answer showed new entries that the tail did not receive.
+        hides_end: whether the next request for ``last`` also asks for an end that the broker does not report.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
             probe.
         is_warned_of_chunks: whether a warning reported that the partition is not acknowledged any more.
@@ -152,6 +153,7 @@ class Partition:
     is_behind: bool = False
     is_blind: bool = False
     has_failed: bool = False
+    hides_end: bool = False
     known: KnownEntries | None = None
     is_warned_of_chunks: bool = False
     # Time of the last request for the last message, and the value of ``asked`` at that time.
@@ -211,6 +213,14 @@ class Partition:
         position = self.position_or_start
         if message > position and (message < self.next_seen or self.next_seen <= position):
             self.next_seen = message
+
+    @property
+    def may_hide_end(self) -> bool:
+        """Whether a broker's answer that there is no message may be wrong: there was one, or it has ended."""
+        tail = self.tail
+        has_tail_seen = tail is not None and (tail.topic_end is not None or tail.newest.is_entry)
+        has_had = self.last.is_entry or self.consumer.topic_end is not None or has_tail_seen
+        return has_had and not self.hides_end
 
     @property
     def is_closed(self) -> bool:

@@ -244,18 +244,28 @@ class Subscription:
         kept = {each: answer for each, answer in self._answers.items() if not each.is_closed}
         self._answers = {}
         answers = kept | self._ask([each for each in partitions if each not in kept], patience)
-        # The end of a topic that was terminated meanwhile may be hidden.
-        hidden = {
-            each: partial(self._with_hidden_end, each.topic, answer)
-            for each, answer in answers.items()
-            if isinstance(answer, LastMessageId) and each.last.is_entry and not answer.last.is_entry
-        }
-        answers |= dict(zip(hidden, run_all(list(hidden.values())), strict=True))
+        answers |= self._ask_for_hidden(answers, patience)
         self._note_silent(answers)
         for partition, answer in answers.items():
             if not isinstance(answer, PulsarError):
                 partition.answered()
         return answers
+
+    def _ask_for_hidden(
+        self, answers: dict[Partition, LastMessageId | PulsarError], patience: float | None
+    ) -> dict[Partition, LastMessageId | PulsarError]:
+        """Removes answers without a last message that may be wrong, and asks for the hidden ends."""
+        empty = [
+            each
+            for each, answer in answers.items()
+            if isinstance(answer, LastMessageId) and not answer.last.is_entry
+        ]
+        unsure = [each for each in empty if each.may_hide_end]
+        for each in empty:
+            each.hides_end = each in unsure
+        for each in unsure:
+            del answers[each]
+        return self._ask(unsure, patience) if unsure else {}
 
     def _note_silent(self, answered: Iterable[Partition]) -> None:
         """Marks partitions as silent while a request has no answer; warns once if the answer is late."""
@@ -286,7 +296,7 @@ class Subscription:
             calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
             # A compacted topic or a segment may need further requests, so a thread makes them all.
             is_alone = not self._client.read_compacted and not self._client.may_have_old_end(each.topic)
-            request = each.consumer.begin_last_message_id() if is_alone else None
+            request = each.consumer.begin_last_message_id() if is_alone and not each.hides_end else None
             if request is not None:
                 begun[each] = request
         return answers | self._asked.run(calls, patience, begun)
@@ -306,11 +316,10 @@ class Subscription:
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
         if self._client.read_compacted and not answer.last.is_entry:
             return answer._replace(last=self._client.bounds(topic).last)
-        return answer if answer.last.is_entry else self._with_hidden_end(topic, answer)
-
-    def _with_hidden_end(self, topic: TopicName, answer: LastMessageId) -> LastMessageId:
-        """Adds the last message of a topic for which the broker reports none; see ``stored_end``."""
-        return answer._replace(last=self._client.visible_end(topic, answer.last, MessageId.EARLIEST))
+        if not answer.last.is_entry:
+            seen = seen.last if isinstance(seen, Partition) else seen
+            return answer._replace(last=self._client.hidden_end(topic, answer.last, seen))
+        return answer
 
     @property
     def is_waited_for(self) -> bool:

@@ -256,6 +256,22 @@ def test_a_last_message_that_is_old_ends_no_range_of_a_segment(broker, client):
     assert ids_of(flat(read_range(client, segment, START, ids[-1], poll_timeout=HANG))) == ids
 
 
+@pytest.mark.parametrize("visible", [True, False])
+def test_a_terminated_topic_for_which_a_slow_broker_reports_no_message_is_read(
+    broker, client, ids, topic, visible
+):
+    broker.terminate(topic)
+    held = Held(broker)
+    broker.script(Type.FLOW, [held])
+
+    def is_last(connection, frame):
+        pass_on(connection, frame)
+        held.release()
+
+    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, pass_on, pass_on, is_last])
+    assert ids_of(read(client, START, ids[-1], visible=visible)) == ids
+
+
 def releasing(held):
     """An action that names no message, and lets the broker do what it was asked for."""
 

@@ -382,6 +382,16 @@ def test_a_topic_that_ends_while_it_is_read_is_read_to_its_end_although_brokers_
     assert spark.rows == rows_of(P0, ids)
 
 
+def test_a_topic_that_was_empty_and_ended_is_read_although_brokers_report_no_message(cluster):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    second.produce(1)
+    spark.drain()
+    ids = first.produce(3)
+    first.topic_end, first.hides_end = TopicEnd.TERMINATED, True
+    assert spark.drain() == rows_of(P0, ids)
+
+
 def test_an_end_of_a_topic_is_noted_that_a_reader_was_told_before_it_was_used(cluster, monkeypatch):
     first, second = cluster.create("t", 2)
     spark = KeptOffsets(cluster, startingOffsets="earliest")
