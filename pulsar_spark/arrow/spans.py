@@ -49,7 +49,7 @@ def gather(
     Args:
         has: False for a span that becomes null; None: no nulls.
         selected: indexes of the selected spans, ascending; None: all.
-        grid: grid of ``at``, if known.
+        grid: the positions ``at`` as a :class:`Grid`, which saves time; None: unknown, or no grid.
     """
     count = len(at)
     if not count:

@@ -272,7 +272,7 @@ class Client(Closing):
                 return self._session_with(broker, purpose, deadline)
 
     def locate_all(self, topics: Iterable[TopicName]) -> None:
-        """Looks up topics for :meth:`kept_session` in parallel, because each wait costs a switch of threads.
+        """Looks up topics in parallel, and keeps their sessions for :meth:`kept_session`.
 
         Lookups that fail, take over a second or are redirected are left to :meth:`kept_session`.
         """

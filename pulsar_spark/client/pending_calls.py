@@ -36,8 +36,8 @@ class PendingCalls(Generic[K]):
     promptly. A late key is requested again, but :meth:`run` does not wait for its answer.
 
     Args:
-        limit: maximum number of running calls that are not late. A call for a late key begins only while
-            fewer than ``limit / 2`` late calls run. At most ``2 * limit`` calls run.
+        limit: maximum running calls that are not late. A call for a late key begins only while fewer than
+            ``limit / 2`` late calls run. At most ``2 * limit`` calls run, because running calls become late.
 
     Attributes:
         pauses: pauses after failed requests; the caller records failures and observes the pauses.

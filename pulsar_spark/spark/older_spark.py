@@ -52,8 +52,8 @@ class _Run(Enum):
 
     BEGINS = auto()  # no method was called yet
     ASKED = auto()  # latestOffset() was the first call
-    NEW = auto()  # then initialOffset() was called: the query has no checkpoint
-    UNSURE = auto()  # then latestOffset() again; the next call shows whether AVAILABLE_NOW or POLLED
+    NEW = auto()  # after ASKED, initialOffset() was called: the query has no checkpoint
+    UNSURE = auto()  # after NEW, latestOffset() was called; the next call shows AVAILABLE_NOW or POLLED
     POLLED = auto()  # Spark calls latestOffset() when its last answer is processed
     AVAILABLE_NOW = auto()  # the first answer is the end of the run
 

@@ -75,7 +75,7 @@ class ValueCost(NamedTuple):
 
     Attributes:
         row: bytes that the schema adds to each row.
-        growth: bytes of list and map items, with their default text, for each payload byte.
+        growth: bytes of list and map items, and of text that the schema adds to them, for each payload byte.
     """
 
     row: int = 0

@@ -304,9 +304,9 @@ class ConsumerLink:
         self._is_moved = True
 
     def renew(self) -> None:
-        """Subscribes again before the next request, because an entry has raised the broker's permits.
+        """Subscribes again before the next request, because an entry claims a negative number of messages.
 
-        Brokers add up permits in 32 bits, and may send far too many or no more messages after an overflow.
+        Brokers subtract it from the permits. If these overflow 32 bits, far too many or no messages arrive.
         """
         if self._permits is not None:
             self._permits.moved()

@@ -140,7 +140,7 @@ def search_back(
 
 
 class _Proven:
-    is_newest_expected = False  # waits briefly, because the task's next attempt searches for longer
+    is_newest_expected = False  # a missing entry is awaited for _SETTLING only; a failed task is retried
     jump = unseen = None
 
     def __init__(self, proof: StoredProof) -> None:
@@ -228,9 +228,9 @@ class _Search:
     ) -> None:
         """Reads a sealed segment backwards; raises PulsarError if an entry cannot be read in time.
 
-        Reads nothing if the segment ends at ``after`` or before. The end is the start position of a reader at
-        LATEST, because brokers may report an older entry as the last message. Brokers do not deliver entries
-        after the start of an open transaction, so reading them times out.
+        Reads nothing if the segment ends at ``after`` or before. The end is found by a reader at LATEST,
+        because brokers may report an older entry as the last message. Brokers do not deliver entries after
+        the first message of an open transaction, so reading them times out.
         """
         with self._reader() as consumer:
             latest = consumer.last_message_id().mark_delete

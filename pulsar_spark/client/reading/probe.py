@@ -415,7 +415,7 @@ def receive_infos(
 
 
 def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end: MessageId) -> bool:
-    """Whether the reader's mark-delete position has reached ``end``; undelivered entries advance it, too.
+    """Whether the broker has delivered or skipped all entries up to ``end``; acknowledges ``position``.
 
     Args:
         after: entry before the reader's first one.

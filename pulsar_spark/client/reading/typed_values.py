@@ -137,11 +137,12 @@ class TypedValues:
     """n values as a column, and the errors of bad values.
 
     Args:
-        pinned: newest schema version that the columns may be of, for the advice in errors; -1: none.
+        pinned: the columns' schema version, for advice in errors; -1: none; _MAX_VERSION: no advice.
 
     Attributes:
-        column: n rows of the target's type; null if the row is bad, a tombstone or a deletion.
-        payloads: payloads of the values, ``binary`` [n]; null for tombstones and deletions.
+        column: n rows of the target's type; null for a bad row, and for a null payload without typed key.
+        payloads: payloads of the values, ``binary`` [n]; null for tombstones, and for the bad empty payloads
+            of messages with a key, which delete the key.
         keys: keys of the messages if the schema is KEY_VALUE, ``binary`` [n]; else nulls.
         is_bad: flags of bad rows, bool[n]; None: all rows are good.
     """

@@ -39,7 +39,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 _MAX_FINISHED = 1000
 # Publish time and sequence id of a chunk.
 _Mark: TypeAlias = "tuple[int, int]"
-# Maximum combinations of candidates that are tried, and maximum candidates for one number.
+# Maximum candidates for one chunk number, and maximum combinations of candidates tried for a message.
 _MAX_CHOICES = 64
 # Maximum chunks of one message that are compared, for all its last chunks together.
 _MAX_EFFORT = 100_000

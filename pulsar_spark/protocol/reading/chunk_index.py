@@ -38,7 +38,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import can_have_size
 _MAX_ENTRIES = 1_000_000
 # Number of entries at each end of the searched part; the median publish times of both ends are compared.
 _NEIGHBOURS = 31
-# Maximum messages that are known as settled: complete, or given up, at a position.
+# Maximum messages whose settled position is kept: where the message was completed or given up.
 _MAX_SETTLED = 10_000
 # A message is given up when this many of its chunks were examined without completing it, again for each last
 # chunk. Reading the chunks again counts as _READING chunks.

@@ -8,15 +8,15 @@ witness's id, the query now reads another cluster.
 A replicator may repeat copies from an earlier entry on, in order. So each copy of an entry is followed by
 copies of all later entries. If a query had read the other cluster up to a position:
 
-    this cluster's entries                      are
-    copies of entries up to the position        left out, also if they arrive later: they were read there
-    copies of later entries                     read
-    own entries, copies of third clusters       read unless published more than ``margin`` before the last
-                                                copy that was read there. They may be read again, because
-                                                it is not known which of them had arrived there
+    entry of this cluster                       decision
+    copy of an entry up to the position         left out, whenever it arrives: it was read there
+    copy of a later entry                       read
+    own entry, or copy from a third cluster     left out if published more than ``margin`` before the last
+                                                entry of the first row. Otherwise read, perhaps for the
+                                                second time: it may have been read there
 
 This assumes that the publish times of the entries in the last row decrease by at most ``margin`` along the
-topic, and that the other cluster gets them within ``margin``. Copies of its entries may arrive at any time.
+topic, and that they reach the other cluster within ``margin``. Entries of the other rows may take any time.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Copied(NamedTuple):
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:
-        """Whether all entries up to ``position``, an entry of that cluster, have been copied."""
+        """Whether all of the other cluster's entries up to the one at ``position`` have been copied here."""
         return self.next is not None or position_of(self.last_read) == position.whole_entry
 
 

@@ -63,8 +63,7 @@ class Range(NamedTuple):
 
     Attributes:
         topic: one partition, or a topic without partitions.
-        start: position up to which all messages are planned already; if within a batch, the whole batch is
-            read.
+        start: position before the first message; within a batch: the range begins with its next message.
         end: last message, inclusive.
         visible: whether ``end`` was a visible message when the range was planned; its absence then is data
             loss. False for borders within a split range, and for ends from users, which may be markers,
@@ -72,7 +71,7 @@ class Range(NamedTuple):
         begins: position after which the broker had all messages when the range was planned; if a reader can
             only begin later, data is lost. None: unknown.
         followed: whether a visible message followed ``end`` when the range was planned.
-        copies: copies to read from the cluster that the query has left; None: all copies.
+        copies: which copies are read of entries in the cluster that the query has left; None: all.
     """
 
     topic: TopicName

@@ -178,8 +178,9 @@ class RunSearch:
         self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # whether a found entry without ``begin`` is a chunk
-        self._has_last = False  # whether a found entry without ``begin`` has the last sequence id
-        self._has_exact_last = False  # whether a found entry has the last id, and the query may have used it
+        # Whether a found entry has the producer's name, and its ``last_sequence_id`` or a higher id:
+        self._has_last = False  # an entry without ``begin``
+        self._has_own_last = False  # any entry, if the query may have used ``last_sequence_id``
         self._newest_of_task = -1  # the task's highest sequence id, in any micro-batch or write
         self._oldest = MessageId.LATEST  # lowest message id of the task's entries in the micro-batch
         self.newest = -1
@@ -218,7 +219,7 @@ class RunSearch:
                 self.end, self._is_open = end, entry.is_open
             named, wanted = origin.begin, self._wanted
             is_last = entry.name == wanted.name and entry.last_sequence_id >= wanted.last_sequence_id
-            self._has_exact_last |= is_last and wanted.may_be_own
+            self._has_own_last |= is_last and wanted.may_be_own
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
@@ -268,7 +269,7 @@ class RunSearch:
         if self.begin is None:
             after, is_wanted = self.lowest, may_be and self.lowest < MessageId.LATEST
         else:
-            after, is_wanted = self.end, may_be and (not self._has_exact_last or self._is_open)
+            after, is_wanted = self.end, may_be and (not self._has_own_last or self._is_open)
         return Unseen(after, self._run.task) if is_wanted else None
 
     @property

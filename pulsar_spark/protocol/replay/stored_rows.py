@@ -124,7 +124,7 @@ class _Sequence:
         return self._block is None
 
     def match(self, rows: Rows, first: int, last: int) -> int:
-        """Returns the number of rows from ``first`` on that equal the next stored rows, now found."""
+        """Marks stored rows as found while they equal the rows from ``first`` on; returns their number."""
         begin = first
         while self._block is not None and first < last:
             count = min(last - first, len(self._block.extras) - self._at)

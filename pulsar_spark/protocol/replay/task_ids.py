@@ -41,7 +41,7 @@ class TaskIds:
         return first_sequence_id(batch) + int.from_bytes(digest, "big") // 2
 
     def own(self, batch: int) -> range:
-        """Returns the ids of a micro-batch that only the query is assumed to use."""
+        """Returns a micro-batch's ids that count as the query's; other ids count as another program's."""
         return range(first := self.first(batch), first + _OWN_IDS)
 
     def may_be_own(self, last: int) -> bool:
@@ -49,11 +49,11 @@ class TaskIds:
         return last >= IDS_PER_BATCH and last in self.own(last // IDS_PER_BATCH - 1)
 
     def following(self, last: int, batch: int) -> int:
-        """Returns the id of a micro-batch's next message after ``last``, the name's last stored id."""
+        """Returns a micro-batch's next id to use; ``last``: last id stored under the producer's name."""
         first = self.first(batch)
         if last < first:
             return first
         if self.may_be_own(last):
             return last + 1
-        batch = last // IDS_PER_BATCH - 1
+        batch = last // IDS_PER_BATCH - 1  # the micro-batch that has ``last``, another program's id
         return self.first(batch if last < self.first(batch) else batch + 1)

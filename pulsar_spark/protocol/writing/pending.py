@@ -185,19 +185,17 @@ class PendingWindow:
     def due_at(self) -> float | None:
         """Returns the end of the oldest entry's send timeout; None if nothing is pending.
 
-        The timeout starts when the entry is pushed, and again at each sign of progress, because with a
-        throttling broker entries may be pending much longer. If the registration is lost during a resend,
-        before the receipt of a whole message, signs of that resend no longer count. Otherwise a broker that
-        refuses each resend would be tried for ever.
+        The timeout starts when the entry is pushed. Each sign of progress restarts it, because a throttling
+        broker may leave entries pending for much longer. A resend lasts from the end of a registration with
+        pending entries until the receipt of a whole message; it must not be repeated for ever.
 
-            ====================================================  ==================================
-            sign of progress                                      counts
-            ====================================================  ==================================
-            receipt of a whole message; ``begin_anew``            always
-            sent bytes, or receipt of a chunk before the last,    always
-            when nothing is being sent again
-            sent bytes, or such a receipt, during a resend        until the registration is lost
-            ====================================================  ==================================
+            =====================================================  =======================================
+            sign of progress                                       restarts the timeout
+            =====================================================  =======================================
+            receipt of a whole message; ``begin_anew``             always
+            sent bytes, or receipt of a chunk before the last      always outside a resend; within one, not
+                                                                   if the resend loses its registration
+            =====================================================  =======================================
         """
         if not self._pushed_at:
             return None

@@ -110,7 +110,7 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
     """Makes a parser of names, in any case, to their values.
 
     Args:
-        others: names of other connectors, with advice for each.
+        others: names that only other connectors accept, each with its replacement for the error's text.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 

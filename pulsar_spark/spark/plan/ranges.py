@@ -180,7 +180,8 @@ class Track:
         first = failures = 0  # ``first``: lowest possible ledger id of the entry
         for turn in itertools.count():
             (before, lower), (after, upper) = self._around(number)
-            first = max(first, lower.ledger + bool(before))  # ``lower`` ends a ledger unless it is the start
+            # Unless ``lower`` is the range's start, it is a ledger's last entry. The wanted entry is later.
+            first = max(first, lower.ledger + bool(before))
             if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
                 return
             ledger = (first + upper.ledger + 1) // 2

@@ -145,8 +145,8 @@ class Waiting(NamedTuple):
         return self.position < self.last
 
 
-class _Since(Enum):
-    """The evidence for a publish time, by the rows of the module's table."""
+class _KnownBy(Enum):
+    """How a publish time is known: the rows of the module's table."""
 
     PROBED = auto()
     TRIGGER = auto()
@@ -172,15 +172,15 @@ class _Known:
 
     seen: Waiting
     time_ms: int = 0
-    since: _Since = _Since.UNKNOWN
+    by: _KnownBy = _KnownBy.UNKNOWN
 
     def after(self, seen: Waiting, before_ms: int) -> _Known:
         """Returns the state and time at the next trigger; ``before_ms``: time of the last trigger."""
         if seen.position == self.seen.position and self.seen.has_backlog:
-            return _Known(seen, self.time_ms, self.since)
+            return _Known(seen, self.time_ms, self.by)
         if seen.position >= self.seen.last:
-            return _Known(seen, before_ms, _Since.TRIGGER)
-        return _Known(seen, self.time_ms, _Since.MESSAGE if self.time_ms else _Since.UNKNOWN)
+            return _Known(seen, before_ms, _KnownBy.TRIGGER)
+        return _Known(seen, self.time_ms, _KnownBy.MESSAGE if self.time_ms else _KnownBy.UNKNOWN)
 
 
 class OldestMessages:
@@ -228,13 +228,13 @@ class OldestMessages:
             topic: known
             for topic, known in partitions.items()
             if known.seen.has_backlog
-            and known.since is not _Since.PROBED
+            and known.by is not _KnownBy.PROBED
             and now_ms - known.time_ms > _TOLERANCE_MS
             and topic not in busy
             and self._pauses.is_over(topic, now)
         }
         if len(late) > _MAX_PROBES:
-            late = {topic: known for topic, known in late.items() if known.since is not _Since.TRIGGER}
+            late = {topic: known for topic, known in late.items() if known.by is not _KnownBy.TRIGGER}
         return sorted(late, key=lambda topic: late[topic].time_ms)[:_MAX_PROBES]
 
     def _take(self, topic: TopicName, found: _Probe, now_ms: int) -> None:
@@ -247,7 +247,7 @@ class OldestMessages:
             return
         # Producers choose the time, but a message is not older than processed messages, nor from the future.
         known.time_ms = min(max(found.time_ms, known.time_ms), now_ms)
-        known.since = _Since.PROBED
+        known.by = _KnownBy.PROBED
 
     def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Probe:
         found = first_entries(self._client, topic, position, last, 1, 1)

@@ -63,7 +63,7 @@ class EndSchedule:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
     def is_idle(self, now: float) -> bool:
-        """Whether the partition is idle, so that a tail saves requests."""
+        """Whether the partition had no new message for a while, so that a waiting reader saves requests."""
         return now >= self.idle_at
 
     def followed(self, now: float, partitions: int, number: int) -> None:

@@ -209,7 +209,7 @@ class Topics:
         return None if must_list else changed
 
     def _may_have_segments(self, topic: TopicName) -> bool:
-        """Whether a scalable topic's segments may have changed; for a missing topic, after a pause."""
+        """Whether a topic's segments may have changed; False in the pause after a list without the topic."""
         # The fast check is first, because most of a pattern's thousands of topics have not changed.
         may_have = self._scalable.may_have_changed(topic)
         return may_have and self._pauses.is_over(str(topic), self._client.now())

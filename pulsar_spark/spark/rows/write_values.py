@@ -185,8 +185,8 @@ def to_binary(array: pa.Array) -> pa.BinaryArray:
     return array.cast(pa.binary())
 
 
-# If rows have key columns, a struct column of this name is the whole value, and null a tombstone. This is the
-# form in which the source reads KEY_VALUE.
+# With key columns, the only other column may be a struct of this name: its fields are the value's fields, and
+# null is a tombstone, as in rows that the source reads from a KEY_VALUE topic.
 _WHOLE = "value"
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (

@@ -252,8 +252,8 @@ class CommitLog(Closing):
         )
         self._records.release_all()
         self._records.open_after_release()
-        # Another program may have written a copy of an older intent. The copy must not stay before this
-        # intent.
+        # Another program may have written a copy of an older intent meanwhile. The next driver must not read
+        # it before the last intent, so it is acknowledged, too, before the last intent is written again.
         self.await_all()
         self._records.release(self._records.read_to)
         intent = self.state.intent

@@ -153,9 +153,9 @@ def log_protection(options: SinkOptions) -> LogProtection:
 
 
 def query_log(options: SinkOptions, batch: MicroBatch | None, writes: Mapping[str, str]) -> QueryLog | None:
-    """Returns the query's log for a micro-batch; None without transactions. Raises as ``log_protection``.
+    """Returns the settings of the query's transaction log; None without transactions or a micro-batch.
 
-    ``writes``: the driver's counts of writes.
+    ``writes``: result of ``read_write_numbers``. Raises as ``log_protection``.
     """
     if options.transaction_timeout is None or batch is None:
         return None

@@ -79,7 +79,7 @@ def write_task(
     micro = None if log is None else micro_batch()
     if micro is None:
         return report
-    # The write is counted, so that tasks of the run's later micro-batches need not read the log.
+    # The driver counts writes with ``micro_batch``, so the run's later micro-batches need not read the log.
     return replace(report, micro_batch=(micro.query, micro.run, micro.number))
 
 
@@ -130,7 +130,7 @@ def _send(
         warn_of_bytes(client, next(iter(writers.topics)))
     guarantee = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
-    # Only writes of deduplicated micro-batches are counted.
+    # Set if the task deduplicates: then the driver must count the write.
     of_batch = None if micro is None or dedup is None else (micro.query, micro.run, micro.number)
     query = None if micro is None else micro.query
     report = TaskReport.of(writers.sent, query, retry_count() - retries_before)

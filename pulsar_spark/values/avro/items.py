@@ -24,12 +24,12 @@ from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, ite
 
 # Maximum rows whose items are found one by one, not in waves; higher if items contain arrays.
 FEW_ROWS = 64
-# Maximum rows whose blocks are found one by one, if items have one size or are varints.
+# Items of one size, and varints, need no waves. Maximum rows whose blocks of such items are found one by one.
 _FEW_KNOWN = 12
 ITEMS_AT_ONCE = 1 << 16  # maximum items that a ``Take`` receives in one call, which bounds temporary arrays
 _BYTES_AT_ONCE = 1 << 20  # bytes of a value after which the items found one by one are read
 _BLOCKS_AT_ONCE = 1 << 14  # number of blocks found one by one after which their items are read
-_MAX_COUNT = 1 << 32  # larger counts use the credit of this count, because no row has that many bytes
+_MAX_COUNT = 1 << 32  # a block with more items is charged as this count, which exceeds any row's credit
 
 # Receives positions of items, in the order of arrays, and the index of the array of each item.
 Take: TypeAlias = Callable[[Ints, Ints], None]
@@ -84,7 +84,7 @@ class ItemsFinder:
             _, after[negative] = read_varints(payloads, after[negative], mine)
             count = np.abs(count)
         if self._cost:
-            # np.abs(-2 ** 63) is still negative; such a count uses the credit of _MAX_COUNT.
+            # np.abs(-2 ** 63) is still negative; such a count is charged as _MAX_COUNT.
             payloads.charge(rows, np.where(count < 0, _MAX_COUNT, np.minimum(count, _MAX_COUNT)) * self._cost)
         if self._width != 0:
             most = (payloads.ends(rows) - after) // (self._width or 1)

@@ -63,7 +63,7 @@ class VarintEnds:
         return bisect_left(self._places.data, position)
 
     def after_one(self, number: int, count: int) -> int:
-        """Returns the position after ``count`` varints, of which the first has the end of this ``number``.
+        """Returns the position after ``count`` adjacent varints; ``number``: number of the first one's end.
 
         If the bytes have too few ends, returns a position after all bytes.
         """

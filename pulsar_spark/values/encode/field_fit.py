@@ -243,7 +243,7 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
 
 
 def _is_exact(avro: AvroType, name: str) -> bool:
-    """Whether no other branch of a union fits a column better."""
+    """Whether no other branch of a union can fit a column of type ``name`` better than ``avro``."""
     if isinstance(avro, AvroPrimitive) and not avro.logical:
         return name == type_name(arrow_type(avro)) or (avro.kind == "int" and name in _INTS)
     return not isinstance(avro, AvroEnum | AvroFixed)

@@ -124,7 +124,7 @@ class ArrowReader:
             parts = [part for part in cut if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
         if self._form.has_unknown and isinstance(self._tree, JsonRecord):
-            # Rows without values are bad if a name differs only in case: ``objects`` finds them.
+            # Rows whose fields are all null may have names in the wrong case, which ``objects`` finds.
             left = rows_without_values(column)
             if len(left):
                 kept = np.setdiff1d(np.arange(len(rows)), left)

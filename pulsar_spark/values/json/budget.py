@@ -1,9 +1,9 @@
 """The memory and time that each payload of a batch may still use while it becomes columns.
 
-Memory is counted only for payloads that are large enough to use too much, by the rule in ``value_bounds``.
-Time is counted for values that are processed one by one: JSON of any form, and values that ``leaves``
-converts, where equal values count once. A value in a union counts once for each member that is tried. From
-the second member on, each value inside this value counts, too.
+Memory is counted only for payloads of more bytes than ``value_bounds.largest_unchecked``. Time is counted, as
+units of work, for values that are converted one by one: values of kind JSON, and each distinct value of an
+unusual form. A value in a union counts once for each member that is tried. From the second member on, all
+values inside it count, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JsonBudget:
 
     Args:
         sizes: bytes of each payload, int64[n].
-        unchecked: size up to which payloads cannot use too much memory; None: no payload can.
+        unchecked: memory is counted only for payloads of more bytes than this; None: for no payload.
 
     Attributes:
         is_spent: flags of the payloads that used too much, bool[n].

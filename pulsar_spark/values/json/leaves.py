@@ -415,7 +415,7 @@ def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
 
 
 def _instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
-    """Converts seconds with a point to timestamps; LeftError for a time before 1970, see _as_java_means."""
+    """Converts texts of seconds since 1970, such as 1.5; LeftError if one is negative, see _as_java_means."""
     nanos = decimal_column(_NANOS, texts)
     words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low and high 64 bits
     if nanos.null_count:

@@ -21,8 +21,8 @@
     array, map       array; object. Pairs of keys and values: array or object
     struct           object; a name that the schema does not have is ignored, and a missing name has its
                      default or null
-    struct<member0>  a union: the first member that the value fits; members of the value's form are tried
-                     first, of records only those with all its names; any JSON is tried last
+    struct<member0>  a union: the first member that the value fits, in the order of ``unions``: members that
+                     usually have such values (for an object: records with all its names, maps) come first
     ===============  ==================================================================================
 
 Fractions of a microsecond are cut towards the past. If an object has a name twice, the last value counts.

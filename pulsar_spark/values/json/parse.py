@@ -131,7 +131,7 @@ def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
     """Whether ``_USUAL`` may parse n payloads, because no payload has -0, is a number, or is too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # No payload may be a number, because the search in all bytes misses -0 before the next payload's digit.
+    # No payload may be a number: payloads are adjacent in ``body``, where -0 and 5 are -05, without a -0.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None

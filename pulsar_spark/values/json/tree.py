@@ -104,7 +104,7 @@ class JsonLeaf:
     """A node without child nodes.
 
     Attributes:
-        unit: unit of timestamps that are whole numbers; for times of day, relative to nanoseconds.
+        unit: unit of times that are whole numbers; the column's unit is 1 us, for times of day 1 ns.
         size: bytes of a value of Avro's type fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text becomes its UTF-8 bytes.
         scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.

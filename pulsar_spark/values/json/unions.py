@@ -50,7 +50,7 @@ class UnionMembers:
         self._is_any_soon = (self._usual[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
-        """Returns the order for a value; values of equal Python type and names share an order."""
+        """Returns the order for a value; it depends on the value's type, and on an object's names."""
         names: Hashable = tuple(value) if type(value) is dict else None
         known = type(value), names
         order = self._orders.get(known)

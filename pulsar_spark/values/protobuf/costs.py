@@ -150,7 +150,7 @@ def _added_text(reader: TypeReader) -> int:
 
 
 def row_cost(root: StructReader, message: DescriptorProto) -> int:
-    """Returns the maximum bytes of an empty payload: of its message, enum names and defaults."""
+    """Returns the maximum memory of a payload without fields: its message, and enum names and defaults."""
     return _message_size(message) + _added_text(root)
 
 

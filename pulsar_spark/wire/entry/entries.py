@@ -68,17 +68,17 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The data of n entries; slices of ``Entries`` share it.
+    """The data of n entries; an :class:`Entries` is a block, or some consecutive rows of it.
 
     Attributes:
         sizes: bytes of metadata and payload, int64[n].
         index: the broker's indexes, int64[n]; -1 for none.
         broker_time: arrival times at the broker in ms since the epoch, int64[n]; -1 for none.
-        fields: fields of the metadata. Their spans are in ``heads``; ``value``, the payload, is in ``data``.
+        fields: positions of the metadata's fields in ``heads``, and of payloads (``value``) in ``data``.
         heads: bytes of the metadata of all entries.
-        data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are set.
+        data: bytes that contain the payloads; None: each is in ``payloads``.
         metadata: parsed metadata; None: valid metadata is in ``heads``, from ``fields.start`` to the payload.
-        payloads: payload of each entry; None if ``data`` contains the payloads.
+        payloads: payload of each entry; None: all are in ``data``.
         first_chunks: ids of first chunks, by row, for complete chunked messages.
         messages: ``Entries.messages``, kept because readers ask for it several times.
     """
