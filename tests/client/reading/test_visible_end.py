@@ -161,6 +161,8 @@ def test_a_topic_that_was_terminated_with_an_empty_ledger_has_all_its_entries(br
     planning = PlanningClient(client)
     assert planning.stored_end(name) == ids[-1]
     assert planning.bounds(name) == (ids[0].ledger_start, ids[-1])
+    assert planning.entry_at(name, ids[2]).id == ids[2]
+    assert [planning.first_after(name, each) for each in (ids[2], ids[-1])] == [ids[3], None]
 
 
 def test_what_the_broker_has_read_over_is_not_waited_for(broker, client, topic, ids):
