@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pulsar_spark.errors import ProtocolError
-from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame, FrameReader, encode_command, is_intact
 from pulsar_spark.wire.wire_values import from_wire_id
@@ -253,7 +253,7 @@ class FakeConnection:
             self.error(body.request_id, pb.NotAllowedError, "Durable subscription of the same name exists.")
             return
         if cursor is None:
-            cursor = FakeCursor(topic, _mark_of(topic, body), is_durable=body.durable)
+            cursor = FakeCursor(topic, topic.mark_of(body), is_durable=body.durable)
             topic.cursors[body.subscription] = cursor
         cursor.rewind()
         consumer = FakeConsumer(self, body.consumer_id, topic, body.subscription, cursor, 0, 0, [])
@@ -478,21 +478,6 @@ class FakeConnection:
             self._drop_consumer(consumer_id)
         for producer_id in list(self.producers):
             self._drop_producer(producer_id)
-
-
-def _mark_of(topic: FakeTopic, body: Any) -> MessageId:
-    """Where a new subscription begins: the position before its first entry."""
-    if not body.durable and body.HasField("start_message_id"):
-        start = from_wire_id(body.start_message_id)
-        is_latest = start == MessageId.LATEST and topic.hides_end
-        return _newest_ledger(topic) if is_latest else topic.position_before(start)
-    if body.initialPosition == pb.CommandSubscribe.Earliest:
-        return topic.position_before(NO_MESSAGE)
-    return _newest_ledger(topic) if topic.hides_end else topic.end_position
-
-
-def _newest_ledger(topic: FakeTopic) -> MessageId:
-    return MessageId(list(topic.ledgers)[-1], -1)
 
 
 def is_in(name: str, namespace: str) -> bool:

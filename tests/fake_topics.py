@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_section_head
+from pulsar_spark.wire.wire_values import from_wire_id
 
 NO_MESSAGE = MessageId(-1, -1)
 
@@ -174,6 +175,20 @@ class FakeTopic:
     def end_position(self) -> MessageId:
         """The position of the last entry, visible or not."""
         return self.position_before(MessageId((1 << 63) - 1, (1 << 63) - 1))
+
+    @property
+    def reported_end(self) -> MessageId:
+        """Where a reader of the end stands."""
+        return MessageId(list(self.ledgers)[-1], -1) if self.hides_end else self.end_position
+
+    def mark_of(self, body: Any) -> MessageId:
+        """Where a new subscription begins: the position before its first entry."""
+        if not body.durable and body.HasField("start_message_id"):
+            start = from_wire_id(body.start_message_id)
+            return self.reported_end if start == MessageId.LATEST else self.position_before(start)
+        if body.initialPosition == pb.CommandSubscribe.Earliest:
+            return self.position_before(NO_MESSAGE)
+        return self.reported_end
 
     def position_before(self, position: MessageId) -> MessageId:
         """The position of the entry before `position`; entry -1 where the topic begins there."""

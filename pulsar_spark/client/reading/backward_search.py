@@ -232,9 +232,7 @@ class _Search:
         because brokers may report an older entry as the last message. Brokers do not deliver entries after
         the first message of an open transaction, so reading them times out.
         """
-        with self._reader() as consumer:
-            latest = consumer.last_message_id().mark_delete
-        end = stored_end(self._client, self._topic, latest)
+        end = stored_end(self._client, self._topic)
         if end.is_entry and (after is None or end > after.whole_entry):
             self._backwards(end, first_step, growth, max_steps)
 

@@ -116,23 +116,27 @@ def end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) 
     return before if before.ledger < position.ledger else None
 
 
-def stored_end(client: Client, topic: TopicName, latest: MessageId) -> MessageId:
-    """Returns the last entry of a partition; ``latest``: position of a reader that starts at the end.
+def stored_end(client: Client, topic: TopicName) -> MessageId:
+    """Returns the last entry of a partition, visible or not: markers of transactions and aborted messages.
 
     After a restart a broker opens an empty ledger. If the topic is terminated before its next message, the
     broker reports the empty ledger as the end, and no last message, although it has older entries.
     """
+    latest = position_before(client, topic, MessageId.LATEST)
     return latest if latest.is_entry else position_before(client, topic, latest.next_entry)
 
 
 def hidden_end(client: Client, topic: TopicName, reported: MessageId) -> MessageId:
     """Returns the last entry of a terminated topic for which the broker reports no message.
 
-    Returns ``reported``, the broker's answer, for other topics; see :func:`stored_end`.
+    Returns ``reported``, the broker's last message, for other topics; see :func:`stored_end`.
     """
-    with Consumer(client, topic, reader_options(client, "reader", MessageId.LATEST)) as consumer:
-        latest = consumer.last_message_id().mark_delete
-    end = reported if latest.is_entry else stored_end(client, topic, latest)
+    if reported.is_entry:
+        return reported
+    latest = position_before(client, topic, MessageId.LATEST)
+    if latest.is_entry:  # no entry is visible
+        return reported
+    end = position_before(client, topic, latest.next_entry)
     return end if end.is_entry else reported
 
 
@@ -232,7 +236,7 @@ class _RangeReader:
         topic = self._consumer.topic
         if topic.is_segment:
             last = self._progress.end
-        elif not (last.is_entry or self._options.read_compacted):
+        elif not self._options.read_compacted:
             last = hidden_end(self._client, topic, last)
         return self._progress.judge_silence(last, mark_delete)
 

@@ -250,15 +250,8 @@ class PlanningClient:
             yield
 
     def stored_end(self, topic: TopicName) -> MessageId:
-        """Returns the position of the last entry of a partition, visible or not.
-
-        Markers of transactions, and aborted messages, may lie after the last visible message.
-        """
-        options = SubscriptionOptions(
-            name=self._client.reader_name("planner"), durable=False, initial=InitialPosition.LATEST
-        )
-        with self.subscribe(topic, options) as consumer:
-            return stored_end(self._client, topic, consumer.last_message_id().mark_delete)
+        """Returns the last entry of a partition, visible or not; see ``stored_end`` of ``entry_range``."""
+        return stored_end(self._client, topic)
 
     def hidden_end(
         self, topic: TopicName, reported: MessageId, seen: MessageId = MessageId.EARLIEST
@@ -291,9 +284,8 @@ class PlanningClient:
         """Returns the visible entry at ``position``; None if there is none."""
         position = position.whole_entry
         with self._reader("probe", topic, position, Permits(1)) as consumer:
-            last, before = consumer.last_message_id()
-            if not last.is_entry:
-                last = hidden_end(self._client, topic, last)
+            reported, before = consumer.last_message_id()
+            last = hidden_end(self._client, topic, reported)
             if last.whole_entry < position or before >= position:  # not stored yet, or already deleted
                 return None
             found = receive_infos(consumer, self.operation(), 1)[0]
@@ -302,9 +294,7 @@ class PlanningClient:
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
         """Returns the first visible entry after ``position``; None if the broker knows no such entry."""
         with self._reader("probe", topic, position.next_entry, Permits(1)) as consumer:
-            last = consumer.last_message_id().last
-            if not last.is_entry:
-                last = hidden_end(self._client, topic, last)
+            last = hidden_end(self._client, topic, consumer.last_message_id().last)
             if last.whole_entry <= position:
                 return None
             return receive_infos(consumer, self.operation(), 1)[0].id
