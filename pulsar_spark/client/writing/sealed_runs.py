@@ -67,12 +67,12 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
     size = 1
     while left := _left(run, layout, since)[:size]:
         found = run_all([partial(_find, dedup, each, deadline, is_first=is_first) for each in left])
-        raise_error_of(found)
         for name, stored in zip(left, found, strict=True):
-            assert isinstance(stored, StoredRun)
-            number = number_of(run.names, name)
-            partition = PartitionRun(number, dedup.name, stored=stored, claimed=IDS_PER_BATCH)
-            dedup.take_stored(topic, name, partition)
+            if isinstance(stored, StoredRun):  # taken before an error is raised, so that the task closes it
+                number = number_of(run.names, name)
+                partition = PartitionRun(number, dedup.name, stored=stored, claimed=IDS_PER_BATCH)
+                dedup.take_stored(topic, name, partition)
+        raise_error_of(found)
         since, size = max(since, _since(run, layout)), IN_PARALLEL
     if dedup.may_be_replay and (since >= 0 or not is_first) and has_gap(segments, since):
         name, partition = next(iter(run.partitions.items()))
