@@ -50,9 +50,9 @@ def run(client, first, count, batch=BATCH, *, sends=1, task=None, **options):
         return told((task, writer.sent))
 
 
-def begin(client, first, count, **options):
+def begin(client, first, count, batch=BATCH, **options):
     """A run that ends after its rows are stored; without its report."""
-    task = task_of(client)
+    task = task_of(client, batch)
     with (
         closing(task),
         open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
@@ -122,9 +122,7 @@ def test_new_rows_that_a_strict_task_holds_go_to_the_segments_of_a_later_layout(
 
 def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, caplog):
     segments = Segments(broker)
-    task = task_of(client, 0)
-    with closing(task), open_segments(client, dedup=task) as writer:
-        send_all(writer, keyed(0, 30))
+    begin(client, 0, 30, 0)
     segments.split_first()
     assert run(client, 0, 50, 0) == 0
     assert_once_in_order(segments, 50)
@@ -213,8 +211,7 @@ def test_a_stage_that_spark_repeats_after_a_split_is_noticed(broker, client):
 def test_a_segment_that_cannot_be_searched_may_have_rows(broker, batch, strict, answer, reason, caplog):
     segments = Segments(broker)
     with client_of(broker, operation_timeout=0.5) as client:
-        with closing(task_of(client, batch)) as task, open_segments(client, dedup=task) as writer:
-            send_all(writer, keyed(0, 20))
+        begin(client, 0, 20, batch)
         segments.split_first()
         old = str(segments.name(segments.all[0]))
 
