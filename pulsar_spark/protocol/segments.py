@@ -18,7 +18,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 # Maximum active and sealed segments, because a micro-batch compares all pairs. Real topics have far fewer.
 MAX_SEGMENTS = 4_000
-_MAX_HASH = 0xFFFF
+HASHES = 1 << 16  # number of hashes of keys
 _MAX_NUMBER = (1 << 31) - 1  # rows have a segment's number as a 32-bit int
 
 
@@ -74,15 +74,15 @@ class TopicLayout(NamedTuple):
         active = sorted(
             (each for each in self.segments.values() if not each.is_sealed), key=lambda each: each.first_hash
         )
-        if not have_each_hash_once(active):
+        if not _have_each_hash_once(active):
             raise ProtocolError("the broker's active segments do not have each hash once")
         return active
 
 
-def have_each_hash_once(segments: Sequence[Segment]) -> bool:
+def _have_each_hash_once(segments: Sequence[Segment]) -> bool:
     """Whether each hash belongs to one segment; ``segments`` are ordered by their hashes."""
     ends = [-1, *(each.last_hash for each in segments)]
-    return [each.first_hash for each in segments] == [end + 1 for end in ends[:-1]] and ends[-1] == _MAX_HASH
+    return [each.first_hash for each in segments] == [end + 1 for end in ends[:-1]] and ends[-1] == HASHES - 1
 
 
 def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
@@ -134,7 +134,7 @@ def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicN
 def _name(segment: pb.SegmentInfoProto, topic: TopicName) -> TopicName:
     """Returns a segment's name; raises ProtocolError if the topic cannot have the segment."""
     number, first, last = segment.segment_id, segment.hash_start, segment.hash_end
-    if number > _MAX_NUMBER or not first <= last <= _MAX_HASH:
+    if number > _MAX_NUMBER or not first <= last < HASHES:
         what = f"the broker reports a segment {number} of the hashes {first:04x} to {last:04x}"
         raise ProtocolError(what, topic=str(topic))
     if not segment.legacy_topic_name:

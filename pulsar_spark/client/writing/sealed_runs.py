@@ -13,7 +13,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.parallel import IN_PARALLEL, raise_error_of, run_all
 from pulsar_spark.client.reading.stored_run import StoredRun, has_older_entries, read_stored_run
 from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun, TopicRun
-from pulsar_spark.errors import AuthError, DeadlineError, TopicNotFoundError
+from pulsar_spark.errors import AuthError, DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, to_search
@@ -67,12 +67,10 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
     size = 1
     while left := _left(run, layout, since)[:size]:
         found = run_all([partial(_find, dedup, each, deadline, is_first=is_first) for each in left])
-        for name, stored in zip(left, found, strict=True):
-            if isinstance(stored, StoredRun):  # taken before an error is raised, so that the task closes it
-                number = number_of(run.names, name)
-                partition = PartitionRun(number, dedup.name, stored=stored, claimed=IDS_PER_BATCH)
-                dedup.take_stored(topic, name, partition)
-        raise_error_of(found)
+        take = partial(_take, dedup, topic, run)
+        # All are taken before an error is raised, so that the task closes them.
+        taken = run_all([partial(take, *each) for each in zip(left, found, strict=True)], 1)
+        raise_error_of([*found, *taken])
         since, size = max(since, _since(run, layout)), IN_PARALLEL
     if dedup.may_be_replay and (since >= 0 or not is_first) and has_gap(segments, since):
         name, partition = next(iter(run.partitions.items()))
@@ -84,6 +82,15 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
         is_new = each.created_at > run.epoch and of_segment is not None and not of_segment.has_sent
         if is_new and of_segment is not None and of_segment.begin is not None:
             raise foreign_writes(str(each.topic), dedup.name)
+
+
+def _take(
+    dedup: DedupTask, topic: TopicName, run: TopicRun, segment: TopicName, found: StoredRun | PulsarError
+) -> None:
+    if isinstance(found, StoredRun):
+        number = number_of(run.names, segment)
+        partition = PartitionRun(number, dedup.name, stored=found, claimed=IDS_PER_BATCH)
+        dedup.take_stored(topic, segment, partition)
 
 
 def _since(run: TopicRun, layout: TopicLayout) -> int:

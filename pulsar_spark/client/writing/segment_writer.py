@@ -26,7 +26,14 @@ from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerO
 from pulsar_spark.client.writing.sealed_runs import follow, number_of, read_sealed
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction
-from pulsar_spark.errors import ClosedError, OptionError, PulsarError, SendError, TerminatedError
+from pulsar_spark.errors import (
+    ClosedError,
+    OptionError,
+    PulsarError,
+    SendError,
+    TerminatedError,
+    TopicNotFoundError,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.segments import Segment, TopicLayout
 from pulsar_spark.protocol.writing.batcher import (
@@ -160,20 +167,22 @@ class SegmentWriter(TopicWriter):
     def _with_layout(self, opens: Callable[[], T]) -> T:
         """Calls a function that opens producers; if a segment is sealed, awaits a new layout and repeats.
 
+        A sealed segment without messages may already be deleted.
+
         Raises:
-            TerminatedError: segments were sealed in each layout for the send timeout.
+            TerminatedError, TopicNotFoundError: segments were sealed in each layout for the send timeout.
         """
         deadline = None
         while True:
             try:
                 return opens()
-            except TerminatedError as error:
+            except (TerminatedError, TopicNotFoundError) as error:
                 deadline = deadline or Deadline(self._options.send_timeout)
                 if deadline.passed:
                     raise
                 self._follow(refused=error)
 
-    def _follow(self, *, refused: TerminatedError | None = None) -> bool:
+    def _follow(self, *, refused: PulsarError | None = None) -> bool:
         """Uses a newer layout, and sends rows again that sealed segments have not stored.
 
         ``refused``: the error of a segment that accepted no producer; then a newer layout is awaited.
@@ -205,7 +214,7 @@ class SegmentWriter(TopicWriter):
                 self._send_again(rows)
         return has_rows
 
-    def _await_layout(self, sealed: set[TopicName], refused: TerminatedError | None) -> TopicLayout:
+    def _await_layout(self, sealed: set[TopicName], refused: PulsarError | None) -> TopicLayout:
         """Waits until no segment in ``sealed`` is active in the layout; returns the layout."""
         deadline = Deadline(self._options.send_timeout)
         while True:

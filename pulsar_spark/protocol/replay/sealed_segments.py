@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pulsar_spark.protocol.segments import Segment, have_each_hash_once
+from pulsar_spark.protocol.segments import HASHES, Segment
 
 
 class SeenEpochs:
@@ -51,16 +51,17 @@ def to_search(segments: Collection[Segment], since: int) -> list[Segment]:
 def has_gap(segments: Collection[Segment], since: int) -> bool:
     """Whether brokers have removed a segment that got messages at or after the epoch ``since``.
 
-    In each epoch each hash of keys belongs to one segment. So a removed segment leaves hashes without one.
+    In each epoch each hash of keys belongs to one segment. So the hashes of all segments, counted once for
+    each epoch, are fewer than all hashes if a segment was removed.
     """
-    ordered = sorted(segments, key=lambda each: each.first_hash)
     since = max(since, 0)
-    changes = {since, *(each.created_at for each in ordered), *(each.sealed_at or 0 for each in ordered)}
-    return not all(
-        have_each_hash_once([each for each in ordered if each.created_at <= epoch < _sealed_at(each)])
-        for epoch in changes
-        if epoch >= since
+    end = 1 + max(epoch for each in segments for epoch in (since, each.created_at, each.sealed_at or 0))
+    counted = sum(
+        (each.last_hash - each.first_hash + 1)
+        * max(min(_sealed_at(each), end) - max(each.created_at, since), 0)
+        for each in segments
     )
+    return counted != HASHES * (end - since)
 
 
 def _sealed_at(segment: Segment) -> float:

@@ -258,6 +258,25 @@ def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, err
     assert sum(told in each for each in caplog.messages) == 1
 
 
+def test_a_strict_task_closes_all_segments_that_it_has_searched(broker, client):
+    segments = Segments(broker)
+    begin(client, 0, 30_000, batching_max_messages=1000)  # more than one block
+    for _ in range(4):
+        segments.split_first()
+    sealed = [str(segments.name(each)) for each in segments.all if each.state == pb.SEALED]
+
+    def refuse(connection, frame):
+        is_refused = frame.command.subscribe.topic == sealed[1]  # searched beside the first, which has rows
+        (refuses(pb.AuthorizationError, "no right") if is_refused else pass_on)(connection, frame)
+
+    broker.script(Type.SUBSCRIBE, [refuse] * 99)
+    # The traceback of ``caught`` holds all that was found.
+    with pytest.raises(DuplicatesError, match="no right") as caught:
+        run(client, 0, 20, task=task_of(client, strict=True))
+    broker.wait_for(lambda: not broker.open_consumers)
+    assert caught.value.topic == sealed[1]
+
+
 def test_sealed_segments_are_searched_at_once_after_the_first(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)

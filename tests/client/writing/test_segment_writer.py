@@ -157,17 +157,23 @@ def test_a_message_in_chunks_that_was_sent_again_is_stored_in_one_segment():
         assert [sum(map(len, values)) for values in segments.values()] == [8000, 0, 0]
 
 
-def test_a_segment_that_ends_before_it_is_opened_is_left_out(broker, client):
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_segment_that_ends_before_it_is_opened_gets_no_rows(broker, client, is_deleted):
     segments = Segments(broker)
+    ended = segments.all[0]
     with open_segments(client) as writer:
-        segments.seal(segments.all[0])
+        segments.seal(ended)
+        if is_deleted:
+            broker.script(Type.PRODUCER, [refuses(pb.TopicNotFound, "no such topic")])
         sent = threading.Thread(target=send_all, args=(writer, keyed(0, 20)))
         sent.start()
         broker.wait_for_command(Type.PRODUCER)
         segments._add(0, 0xFFFF)
+        if is_deleted:
+            segments.all.remove(ended)
         segments.publish()
         sent.join()
-    assert segments.values()[0] == []
+    assert segments.topic(ended).entries == []
     assert_once_in_order(segments, 20)
 
 
