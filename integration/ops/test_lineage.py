@@ -8,7 +8,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import InjectedError, finish
+from integration.fixtures.spark import InjectedError, PulsarInSpark, finish
 from integration.helpers.peer import Record
 from pulsar_spark import PulsarLineageListener
 
@@ -88,3 +88,16 @@ def test_a_write_in_foreach_batch_and_a_failure(pulsar_in_spark, peer, topic, ch
     assert "InjectedError" in last["run"]["facets"]["errorMessage"]["message"]
     assert topics(last, "inputs") == [(pulsar_in_spark.service_url, topic)]
     assert topics(last, "outputs") == [(pulsar_in_spark.service_url, written)]
+
+
+def test_scalable_topics_of_source_and_sink(spark, line_5, scalable, checkpoint, lineage):
+    """The segments are no datasets of their own."""
+    name, pulsar = str(scalable.name), PulsarInSpark(spark, line_5.service_url)
+    pulsar.write(pulsar.rows([("a",), ("b",)], "value string"), name)
+    rows = pulsar.stream(name, **{"admin.url": line_5.admin_url}).select("value")
+    writer = pulsar.write_stream(rows, checkpoint, f"{name}-written").queryName(lineage.name)
+    finish(writer.trigger(availableNow=True).start())
+    last = lineage.ended()[-1]
+    assert last["eventType"] == "COMPLETE"
+    assert topics(last, "inputs") == [(line_5.service_url, name)]
+    assert topics(last, "outputs") == [(line_5.service_url, f"{name}-written")]
