@@ -208,11 +208,13 @@ def test_a_stage_that_spark_repeats_after_a_split_is_noticed(broker, client):
     ("answer", "reason"),
     [(refuses(pb.AuthorizationError, "no right"), "no right"), (silence, "operationTimeoutMs")],
 )
-def test_a_segment_that_cannot_be_searched_may_have_rows(broker, batch, strict, answer, reason, caplog):
+def test_a_segment_that_cannot_be_searched_may_have_rows(
+    broker, client, batch, strict, answer, reason, caplog
+):
     segments = Segments(broker)
+    begin(client, 0, 20, batch)
+    segments.split_first()
     with client_of(broker, operation_timeout=0.5) as client:
-        begin(client, 0, 20, batch)
-        segments.split_first()
         old = str(segments.name(segments.all[0]))
 
         def refuse(connection, frame):
