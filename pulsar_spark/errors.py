@@ -223,7 +223,7 @@ class LibraryError(PulsarError, ImportError):
 
 
 class BrokerError(PulsarError):
-    """The broker refused a request with an error that has no separate code."""
+    """The broker refused a request, and no more specific error code applies."""
 
     code = "PULSAR_BROKER"
     usual_advice = "Look at the broker's log"

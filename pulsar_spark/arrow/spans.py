@@ -80,7 +80,7 @@ def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.
 Items: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]
 
-# Minimum positions in a row of a grid with several rows: with shorter rows an indexed copy is faster.
+# A grid of several rows needs this many positions in each row; with fewer, an indexed copy is faster.
 _SHORT = 16
 
 
@@ -116,7 +116,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # The steps between rows must be equal. As there are ``others`` of them, all steps in rows are ``step``.
+    # If the steps between rows are equal, they are all the ``others``, so each step within a row is ``step``.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None

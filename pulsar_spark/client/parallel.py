@@ -131,7 +131,7 @@ class _Prefetched(Generic[T]):
         self._is_over = False
 
     def run(self) -> None:
-        """Makes all items on the calling thread, until ``stop``."""
+        """Iterates over ``make()`` in the calling thread, and keeps the items for :meth:`items`."""
         try:
             if not self._is_stopped:
                 with closing(self._make()) as items:

@@ -127,10 +127,10 @@ class PendingCalls(Generic[K]):
         return self.take()
 
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
-        """Drops the request of ``key``; returns False if there is none.
+        """Passes the result of ``key`` to ``then``, and not to :meth:`take`; returns False without a request.
 
-        ``then`` receives the result, now or when the request ends, and :meth:`take` does not return it. If a
-        request is dropped several times before it ends, each ``then`` receives the result.
+        Calls ``then`` now, or when the request ends. After several calls of this method before the request
+        ends, each ``then`` receives the result.
         """
         with self._changed:
             self._late.discard(key)
@@ -145,7 +145,7 @@ class PendingCalls(Generic[K]):
         return True
 
     def leave_all(self, then: Callable[[Any], object]) -> None:
-        """Drops all requests, each as :meth:`leave`."""
+        """Calls :meth:`leave` for all requests."""
         with self._changed:
             keys = (self._busy.keys() - self._left.keys()) | self._results.keys()
         for key in keys:

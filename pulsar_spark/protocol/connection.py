@@ -390,7 +390,7 @@ class Connection:
         )
 
     def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
-        """Ends the requests to a consumer that the broker closes; the consumer gets the command first."""
+        """Returns an error for each request to a consumer that the broker closes, and drops the requests."""
         if command.type != _Type.CLOSE_CONSUMER:
             return []
         closed = command.close_consumer.consumer_id

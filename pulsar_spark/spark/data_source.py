@@ -195,14 +195,14 @@ class PulsarDataSource(DataSource):
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns the writer for ``df.write``."""
-        from pulsar_spark.spark.writer import PulsarWriter  # noqa: PLC0415 - only what writes needs it
+        from pulsar_spark.spark.writer import PulsarWriter  # noqa: PLC0415 - only writing queries need it
 
         return PulsarWriter(parse_sink(self.options), schema, overwrite)
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Returns the writer for ``df.writeStream``; ``overwrite``: complete mode."""
-        from pulsar_spark.spark.writer import PulsarStreamWriter  # noqa: PLC0415 - as above
+        from pulsar_spark.spark.writer import PulsarStreamWriter  # noqa: PLC0415 - only writing queries need it
 
         return PulsarStreamWriter(parse_sink(self.options), schema)
 

@@ -75,8 +75,8 @@ def prepare_worker() -> None:
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
         gc.collect()
         gc.freeze()
-        # By default glibc returns freed memory to the system, which assigns it again page by page, with
-        # hundreds of page faults for each record batch. So one large, unused block is allocated and freed.
+        # By default glibc returns freed memory to the system, and each record batch then causes hundreds of
+        # page faults. After a large block was freed, glibc keeps memory up to that size: free one now.
         np.empty(_LARGEST_KEPT, np.uint8)
 
 

@@ -88,7 +88,7 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a schema's types to the types of its JSON; a type that is used twice stays one object."""
+    """Converts a schema's types to the types of its JSON. A type that is used twice is converted once."""
 
     def __init__(self, *, has_classes: bool) -> None:
         self._has_classes = has_classes

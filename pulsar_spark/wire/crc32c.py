@@ -60,7 +60,7 @@ def _table() -> _U32s:
 
 
 def _zeros(count: int) -> _U32s:
-    """Returns how ``count`` zero bytes change each value of each byte of a CRC state: [4, 256]."""
+    """Returns, for each CRC state with one non-zero byte, the state after ``count`` zero bytes: [4, 256]."""
     shifts = 8 * np.arange(4, dtype=np.uint32)[:, None]
     states = np.arange(256, dtype=np.uint32)[None, :] << shifts
     for _ in range(count):

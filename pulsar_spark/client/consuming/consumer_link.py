@@ -91,7 +91,8 @@ class SubscriptionOptions:
             # cursor of a new subscription of that name, which then never receives messages.
             f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name,
             durable=self.durable,
-            # LATEST, so that the caller notices by the position if a durable subscription was removed.
+            # If a durable subscription was removed, SUBSCRIBE creates it again. With LATEST its position is
+            # then the end of the topic, by which the caller notices the removal.
             initial=self.initial if is_new else InitialPosition.LATEST,
             start=None if self.durable else start,
             create=self.create and is_new,
@@ -306,7 +307,8 @@ class ConsumerLink:
     def renew(self) -> None:
         """Subscribes again before the next request, because an entry claims a negative number of messages.
 
-        Brokers subtract it from the permits. If these overflow 32 bits, far too many or no messages arrive.
+        Brokers subtract that number from the consumer's permits. If these overflow 32 bits, far too many or
+        no messages arrive. A new SUBSCRIBE sets the permits to 0.
         """
         if self._permits is not None:
             self._permits.moved()

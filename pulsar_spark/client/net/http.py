@@ -101,7 +101,7 @@ def is_on_this_host(url: str) -> bool:
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # not a URL, or a host's name
+    except ValueError:  # not a URL, or its host is a name and not an IP address
         return False
 
 

@@ -61,7 +61,7 @@ class RangeEntries(NamedTuple):
             is encrypted.
         start: position; if it has a batch index, rows of its entry up to that index are left out.
         end: position; if it has a batch index, rows of its entry after that index are left out.
-        copies: limits of the entries to read that were replicated from one cluster; None: no limits.
+        copies: limits of the copies to read if the query has moved here from a cluster; None: no limits.
     """
 
     topic: TopicName
@@ -192,7 +192,7 @@ class _Part(NamedTuple):
     entries: Entries
 
 
-# Keys of neighbouring parts that are decoded in one call: batches, and a few unbatched entries.
+# Keys of parts; one call decodes all neighbouring parts of batches, or of a few unbatched entries each.
 _BATCHES, _FEW_SINGLES = object(), object()
 
 

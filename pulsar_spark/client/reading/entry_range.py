@@ -134,7 +134,7 @@ def hidden_end(client: Client, topic: TopicName, reported: MessageId) -> Message
     if reported.is_entry:
         return reported
     latest = position_before(client, topic, MessageId.LATEST)
-    if latest.is_entry:  # no entry is visible
+    if latest.is_entry:  # the last ledger has entries, so the report is right: none of them is visible
         return reported
     end = position_before(client, topic, latest.next_entry)
     return end if end.is_entry else reported

@@ -303,7 +303,7 @@ class Tail(Closing):
 
 
 class Arrivals(Generic[K]):
-    """Partitions whose tails have received entries; connections' threads add, one thread takes partitions."""
+    """Partitions whose tails have received entries: added by connections' threads, taken by one thread."""
 
     def __init__(self) -> None:
         self._partitions: set[K] = set()

@@ -245,7 +245,7 @@ class _RunReader:
         self._copied_from: set[str] = set()
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
-        """Searches, reads the first messages, and fills ``found``."""
+        """Searches for the run's entries, begins to read their messages, and sets the fields of ``found``."""
         search = self._search
         verdict = search.verdict(is_hidden=not self._search_shared())
         found.unread = _WHY.get(verdict)

@@ -105,7 +105,7 @@ class ReaderSchema:
         """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
         Args:
-            own: the topic's reader schema; ``schema`` is used if it lacks columns.
+            own: reader schema of the topic; if the topic lacks a column, ``schema`` is the reader schema.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema

@@ -100,14 +100,14 @@ class TopicRun:
         rows: number of rows that this run has received.
         held: new rows of a strict task, which wait until it has found all stored rows.
         held_bytes: encoded bytes of the Arrow batches that had held rows.
-        others: rows that other tasks have stored in earlier runs, as sorted first words of their digests;
-            None if the rows were not read.
+        others: first 8 bytes of the digest of each row that other tasks have stored in earlier runs, sorted;
+            None if these rows were not read.
         is_encrypted: whether the topic's producers encrypt.
         schema: schema of its producers.
         partitions: opened or searched partitions.
-        names: segments of a scalable topic; each keeps its index. Empty for other topics.
+        names: segments of a scalable topic; the index of a segment never changes. Empty for other topics.
         epoch: version of the topic's layout of segments before this run received its first row.
-        since: first version of the layout that this process saw in the micro-batch before; -1: unknown.
+        since: first version of the layout that this process saw in the previous micro-batch; -1: unknown.
     """
 
     stored: StoredRows = field(default_factory=StoredRows)
@@ -234,7 +234,7 @@ class DedupTask:
         if not (stored.copied_from or stored.unread) or partition.unread:
             return
         if stored.copied_from:
-            partition.unread = IDS_PER_BATCH  # a replicator may still copy any number of rows
+            partition.unread = IDS_PER_BATCH  # the maximum, because the replicator may copy more rows
             clusters = ", ".join(stored.copied_from)
             text = (
                 f"the query has written the micro-batch in cluster {clusters} before. Rows that equal copies "

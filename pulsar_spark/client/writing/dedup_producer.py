@@ -31,7 +31,7 @@ from pulsar_spark.wire.entry.origin import encode_origin
 
 # Maximum last id under a producer's name. A higher id is another program's and leaves none for the task.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
-_SPARE_NAMES = 10  # maximum other names that are tried if no ids are left
+_SPARE_NAMES = 10  # maximum other producer names that are tried if a name has no sequence ids left
 
 # Maximum bytes in flight while stored entries are read, divided by the topic's partitions and by the number
 # of topics that the task has opened so far.
@@ -180,7 +180,7 @@ class DedupProducer(Producer):
     def _sign(self) -> None:
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
-        # The first entry's origin signs the entry's bytes. The origins of all later entries are equal.
+        # The signature in the first entry's origin covers that entry's bytes; later entries share one origin.
         field = b"" if origin.begin is None else encode_origin(origin, secret, topic)
         packer.origin = lambda payload, metadata: (
             field or encode_origin(origin, secret, topic, payload, metadata)
@@ -246,7 +246,7 @@ class DedupProducer(Producer):
             last = self.reopen(self._partition.name, sent + 1)
         except TerminatedError:
             if self.is_sealed:
-                return  # the producers of newer segments prove that brokers deduplicate
+                return  # the segments that replace this one prove it
             raise
         if last > sent:  # another program has written under the name before it was opened again
             raise foreign_writes(str(self.topic), self._partition.name)

@@ -71,8 +71,8 @@ class StoredRecord:
 class _RecordProducer(Producer):
     """A producer that raises an error immediately if a backlog quota blocks it.
 
-    It does not wait for a smaller backlog, because only the owner can acknowledge the records in it. A silent
-    connection is closed although entries are pending. They are sent again: a duplicated record does no harm.
+    Waiting would not help, because only this process acknowledges the topic's records. A silent connection is
+    closed even if entries are pending, which are then sent again: a duplicated record does no harm.
     """
 
     awaits_receipts = False

@@ -289,7 +289,7 @@ class SegmentWriter(TopicWriter):
         self._send_encoded(encoded, groups.bounds, groups.starts, rows.hashes[groups.order])
 
     def _by_bucket(self, partitions: Partitions, hashes: Words) -> GroupedOrder:
-        """Groups rows so that no batch has messages of two buckets."""
+        """Groups rows so that no batch has messages of two buckets; see ``Segment.bucket_splits``."""
         buckets = np.zeros(len(hashes), np.int64)
         for number, segment in self._active.items():
             if segment.bucket_splits:

@@ -71,7 +71,9 @@ _log = logging.getLogger(__name__)
 
 
 class TopicWriter(Closing):
-    """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
+    """Writes to all partitions of one topic; a context manager that does not flush.
+
+    Thread-safe, except with interceptors.
 
     A :class:`Router` chooses the partition of each row. The rows of a partition stay in order; with KEY_BASED
     batches only the rows of each key. A producer is opened with the first row of its partition, or earlier
@@ -80,15 +82,15 @@ class TopicWriter(Closing):
 
     Args:
         topic: topic, or one partition; the broker creates a missing one by its policy.
-        place: numbers of the micro-batch and the task, so that a replay sends rows without a key to the
-            same partitions: first to ``TaskPlace.first_partition``, and to the next one by count alone.
-            None: first to a random partition, because short-lived writers must not all use the first one,
-            and to the next one by count or time.
+        place: numbers of the micro-batch and the task, which choose the first partition for rows without a
+            key. Only the number of rows ends its turn, so a replay sends rows to the same partitions. None:
+            the first partition is random, so short-lived writers do not all use the same one; time also
+            ends a turn.
         look_again: seconds after which a send requests the partitions again. None: never.
         dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
-        memory: memory budget that writers share; each writer must call ``fit`` when one is added. None:
+        memory: memory budget that writers share; call ``fit`` of all other writers after adding one. None:
             the limit of the options, not shared.
-        code: router, encryptor and interceptors of the user; with interceptors only one thread may call.
+        code: router, encryptor and interceptors of the user.
 
     Raises:
         BrokerError: the topic cannot be reached, or a first producer cannot be opened, within the operation
@@ -471,7 +473,7 @@ class TopicWriter(Closing):
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
     def _keep_up(self) -> None:
-        """Runs the keeper's thread; the next call raises its errors."""
+        """Sends due batches and reopens lost producers until ``close``; the next call raises an error."""
         with self._changed:
             while self._closing is None and self._failure is None:
                 try:

@@ -40,10 +40,9 @@ _MAX_ENTRIES = 1_000_000
 _NEIGHBOURS = 31
 # Maximum messages whose settled position is kept: where the message was completed or given up.
 _MAX_SETTLED = 10_000
-# A message is given up when this many of its chunks were examined without completing it, again for each last
-# chunk. Reading the chunks again counts as _READING chunks.
+# A message is given up when its last chunks, which may be many, have caused this many examined chunks.
 _MAX_EFFORT = 1_000_000
-_READING = 200_000
+_READING = 200_000  # number of examined chunks that reading a message's chunks again counts as
 
 # One chunk: small, because there may be a million; aligned, because numpy copies unaligned columns.
 _ROW = np.dtype(

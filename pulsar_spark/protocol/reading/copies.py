@@ -88,7 +88,7 @@ class Witness(NamedTuple):
         return found is not None and self == Witness.of(self.topic, found)
 
     def is_copied_to(self, entry: StoredEntry | None) -> bool:
-        """Whether an entry is a copy of the witness, which must not be a copy itself."""
+        """Whether an entry is a copy of this witness, whose ``source`` must be None (not itself a copy)."""
         return entry is not None and position_of(entry) == self.id and entry.publish_time == self.publish_time
 
 

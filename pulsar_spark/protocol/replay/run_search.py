@@ -206,8 +206,8 @@ class RunSearch:
                 self.of_batches_before += origin.batch < run.batch
                 continue
             self.lowest = min(self.lowest, origin.begin or entry.id)
-            # An entry shows a replay if it is of another run, of another attempt of this task, or of a task
-            # that has found rows of an earlier run.
+            # The micro-batch is a replay if another run has written the entry, if this task has (in an
+            # earlier attempt), or if the entry's task has found rows of an earlier run.
             self.is_replay |= origin.run != run.run or origin.task == run.task or origin.is_again
             self.is_again |= origin.is_again and (origin.run != run.run or origin.task == run.task)
             if origin.task != run.task:

@@ -102,7 +102,7 @@ class Packer:
         self.next_sequence_id = max(first_sequence_id, last_sequence_id + 1)
 
     def registered(self, name: str, max_message_size: int, schema_version: bytes) -> bool:
-        """Sets values for further entries; returns whether earlier entries have another schema version.
+        """Applies the broker's answer to further entries; returns whether the schema version has changed.
 
         ``schema_version`` is empty without a schema.
         """
@@ -271,7 +271,7 @@ class Packer:
     @property
     def _max_single_size(self) -> int:
         """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
-        # More than ``check_singles`` allows, because name, ids and an origin are added to the metadata later.
+        # Larger than the limit of ``check_singles``, because name, ids and origin are added after that check.
         return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
 
     @property

@@ -105,7 +105,7 @@ class Router:
         self._start = start
         self._block = block
         self._switch_after = switch_after
-        self._taken = 0  # number of routed rows without a key, as if each ended block had been full
+        self._taken = 0  # number of routed rows without a key; a block that time has ended counts as full
         self._switched_at = 0.0
 
     def route(

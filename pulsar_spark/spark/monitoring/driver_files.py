@@ -68,7 +68,8 @@ class DriverFiles:
                 yield file.name, file.read_text()
 
     def _file(self, name: str) -> Path:
-        return application_folder() / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds
+        file_name = os.path.basename(name)  # noqa: PTH119 - a name with "/" must not lead to another folder
+        return application_folder() / self._folder / file_name
 
 
 _totals = DriverFiles("pulsar_spark_sinks")

@@ -92,7 +92,7 @@ def count(minimum: int) -> Parser[int]:
 
 @_accepting("boolean")
 def boolean(text: str) -> bool:
-    """Parses true or false, in any case."""
+    """Parses true or false in upper or lower case."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
@@ -107,10 +107,10 @@ def non_empty(text: str) -> str:
 
 
 def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Parser[T]:
-    """Makes a parser of names, in any case, to their values.
+    """Makes a parser that returns the value of a case-insensitive name.
 
     Args:
-        others: names that only other connectors accept, each with its replacement for the error's text.
+        others: names that only other connectors accept -> the name to use here, which the error suggests.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 

@@ -110,11 +110,11 @@ class Admission:
         Args:
             ends: maximum end of each partition: its last visible message (whole entry), never before its
                 start.
-            backlogs: approximate number of entries between start and end, by which the limit is divided; 1
-                for missing partitions.
+            backlogs: approximate number of entries between start and end, by which the limit is divided; a
+                missing partition has 1.
             available_now: whether to ignore ``min_messages``.
-            patience: seconds to wait for the next complete answer about a partition; None: wait for all
-                answers.
+            patience: seconds to wait until any partition has its complete answer; they begin again with each
+                one. None: wait for all answers.
 
         A partition without an answer stays at its start, with a warning.
 

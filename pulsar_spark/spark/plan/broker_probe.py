@@ -90,7 +90,7 @@ class BrokerProbe:
         return self._ends[key]
 
     def tracks(self, ranges: Iterable[Range]) -> dict[TopicName, Track]:
-        """Numbers the entries of ranges over several ledgers; returns a :class:`Track` for each, by topic."""
+        """Returns a :class:`Track` for each range, by topic, which numbers its entries across ledgers."""
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:

@@ -221,4 +221,4 @@ class EndTracker:
             follows = partition.follow(tail)
             self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # an arrival before ``partition.tail`` was set was ignored
+                self._arrivals.add(partition)  # again, because it was ignored without ``partition.tail``

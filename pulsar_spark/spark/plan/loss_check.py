@@ -222,11 +222,11 @@ class LossCheck:
     ) -> None:
         """Reports a partition of the checkpoint that does not exist, or that the options no longer name.
 
-        A missing segment of a topic in :attr:`holding` is no loss, because brokers kept its unread segments.
+        A missing segment of a topic in :attr:`holding` is no loss: brokers deleted it after it was read.
 
         Raises:
-            DataLossError: planned messages are gone, or the options name the partition, so later messages may
-                be lost.
+            DataLossError: planned messages are gone. Or the options name the partition, which may have had
+                later messages.
         """
         self.absent.add(topic)
         if topic.scalable in self.holding:

@@ -27,9 +27,9 @@ from pulsar_spark.spark.plan.start import after_start_times
 
 _log = logging.getLogger(__name__)
 
-# Seconds until a batch that was not due, or not possible, is planned again.
+# Seconds until the next plan after a plan without messages, because no batch was due or possible.
 _HELD_BACK = 0.5
-# Seconds until a plan without messages is repeated while requests for entries are pending.
+# The same while requests for entries are pending; less, because their answers may make a batch possible.
 _LOOK_AGAIN = 0.1
 
 

@@ -164,7 +164,7 @@ class Partition:
     _failed_probes: int = 0  # failures since the last successful probe
     # The processed end that ``ack_step`` waits for the tail to receive, and the time when this wait began.
     _unseen: tuple[MessageId, float] | None = None
-    # Processed positions that must not be acknowledged yet, in order; None if no chunk was found.
+    # Processed positions to acknowledge later, in order; None until a chunk is found: no delay is needed.
     _held: deque[_Dated] | None = None
 
     @classmethod
@@ -428,5 +428,5 @@ class Partition:
 
 
 def visible_end(last: MessageId) -> MessageId:
-    """Returns the whole entry of the last visible message; ``MessageId.EARLIEST`` if there is none."""
+    """Returns the entry id of the last visible message; ``MessageId.EARLIEST`` if there is none."""
     return last.whole_entry if last.is_entry else MessageId.EARLIEST

@@ -141,7 +141,7 @@ class Waiting(NamedTuple):
 
     @property
     def has_backlog(self) -> bool:
-        """Whether messages are unprocessed."""
+        """Whether the partition has unprocessed messages."""
         return self.position < self.last
 
 
@@ -175,7 +175,11 @@ class _Known:
     by: _KnownBy = _KnownBy.UNKNOWN
 
     def after(self, seen: Waiting, before_ms: int) -> _Known:
-        """Returns the state and time at the next trigger; ``before_ms``: time of the last trigger."""
+        """Returns the state and time at the next trigger, which found ``seen``.
+
+        Args:
+            before_ms: time of the last trigger.
+        """
         if seen.position == self.seen.position and self.seen.has_backlog:
             return _Known(seen, self.time_ms, self.by)
         if seen.position >= self.seen.last:
@@ -273,7 +277,7 @@ class SourceReporter:
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, Partition]) -> None:
-        """Probes some waiting entries, if probes are due; waits up to 3.5 s for the first, later 0.5 s."""
+        """Probes some entries of the backlog; waits up to 0.5 s, but 3.5 s until a run's first success."""
         self._samples.refresh(
             {
                 topic: (state.position, state.last, state.backlog or 1)

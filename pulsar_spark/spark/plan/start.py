@@ -212,7 +212,7 @@ def after_start_times(
 
 
 def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Acknowledges up to the positions; messages that do not exist yet cannot be acknowledged."""
+    """Acknowledges each partition up to its position, or to its last message if that is earlier."""
     states = subscription.partitions
     subscription.acknowledge(
         {
@@ -257,8 +257,8 @@ class Checkpoint(NamedTuple):
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
         """Makes a checkpoint whose last micro-batch must run again.
 
-        ``processed`` leaves out deleted partitions, which ``end`` lacks. It also leaves out partitions whose
-        topic ended before ``start``, as ``end`` does. Both were reported when the batch was planned.
+        ``processed`` has neither deleted partitions, which are missing in ``end``, nor partitions whose topic
+        ended before ``start``, so that ``end`` is earlier. The plan of the batch has reported these losses.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {

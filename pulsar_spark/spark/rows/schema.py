@@ -269,7 +269,7 @@ class RowColumns:
     def target(self) -> pa.DataType | None:
         """Returns the Arrow type that payloads are decoded to, with fields in the order of ``value_type``.
 
-        Returns the whole ``value_type`` if no column of the payload is selected.
+        Returns ``value_type`` if no column of the payload is selected, because bad payloads must be found.
         """
         if self.projection is None or self.value_type is None:
             return self.value_type

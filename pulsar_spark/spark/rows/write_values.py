@@ -42,7 +42,7 @@ class SinkValues:
     """The user's options for values, and the properties that the topic's schema adds.
 
     Attributes:
-        format: form of the value: columns are its fields, or one column is the value.
+        format: COLUMNS: columns are the fields of the value. RAW or STRUCT: one column is the value.
         kind: encoding of the values; RAW values have none.
         key_columns: names of the key's columns for a KEY_VALUE schema; empty: the schema is not KEY_VALUE,
             or its keys are in the value.

@@ -134,7 +134,7 @@ class CommitLog(Closing):
     Raises:
         BusyError: another driver of this query has opened the log.
         BrokerError: the log cannot be opened within the operation timeout.
-        CorruptError: this version cannot read a record that the query has signed; without a key, any record.
+        CorruptError: this version cannot read a record. If the query has a key, only signed records count.
         OtherClusterError: a record was copied from another cluster.
     """
 

@@ -21,9 +21,9 @@ log, a record without the signature is ignored, and a copy of a signed record ha
     CommittedRecord   ignored outside its transaction; inside, it is visible only if that is committed
     TokenRecord       none: the driver waits for a new token
 
-Without a key, forged records are accepted, except a marker outside its transaction and an intent that does
-not follow the last intent. A record in any other form is an error, because a later version may have written
-it.
+Without a key, forged records are accepted, except a CommittedRecord outside its transaction and an Intent
+that does not follow the last one. A record in any other form is an error, because a later version may have
+written it.
 """
 
 from __future__ import annotations

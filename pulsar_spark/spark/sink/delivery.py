@@ -193,7 +193,7 @@ def _promised(
         ), None
     try:
         is_deduplicated = dedup.deduplicates()
-    except PulsarError as error:  # not raised, because all rows are written; a later task logs the guarantee
+    except PulsarError as error:  # not raised, because all rows are written; a later task asks again
         _log.info("query %s: not known yet whether the broker has deduplication enabled: %s", query, error)
         return None
     if is_deduplicated is None:

@@ -128,7 +128,7 @@ def _branch(write: Write, branch: int) -> Write:
 
 
 def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
-    """Makes the writer of a union of null and one branch. Only a writer of scalars receives null rows."""
+    """Makes the writer of a union of null and one branch; ``write`` receives null rows if ``is_scalar``."""
     write_all = _branch(write, branch)
 
     def write_some(column: pa.Array) -> list[Piece]:

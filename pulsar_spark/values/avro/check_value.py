@@ -75,7 +75,7 @@ class AvroValue:
     """The bytes of one row.
 
     Attributes:
-        credit: remaining budget for items of no or few bytes, see ``AvroPayloads.credit``.
+        credit: remaining bytes for items that are larger than their payload; see ``AvroPayloads.credit``.
         room: column memory that the row's items may still use; None: memory is not limited.
         work: units of work that the row may still use.
     """

@@ -63,9 +63,9 @@ class VarintEnds:
         return bisect_left(self._places.data, position)
 
     def after_one(self, number: int, count: int) -> int:
-        """Returns the position after ``count`` adjacent varints; ``number``: number of the first one's end.
+        """Returns the position after ``count`` adjacent varints; ``number``: index of the first varint's end.
 
-        If the bytes have too few ends, returns a position after all bytes.
+        If fewer varints follow, returns a position after all bytes.
         """
         last = number + count - 1
         return int(self._places[last]) + 1 if last < len(self._places) else self._after_all
@@ -156,7 +156,7 @@ class AvroPayloads:
         self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
 
     def count_wave(self, rows: Ints, units: float) -> None:
-        """Counts a wave: a call that finds one item of each of ``rows``. They share its ``units`` of work."""
+        """Counts ``units`` of work, shared by ``rows``, for a wave: a call that finds an item of each row."""
         self._waves += 1
         if self._waves % _WAVES == 0 and self.work.is_limited:
             some = np.unique(rows)
@@ -252,7 +252,7 @@ def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints
 
 
 def _sizes(word: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ints]:
-    """Returns flags of the bytes that end a varint, and the mask and bytes of each word's first varint."""
+    """Returns the flags of bytes that end a varint; for the first varint of each word, its mask and size."""
     stops = ~word & _STOP
     upto = stops ^ (stops - _U(1))  # all bits if ``stops`` is 0: no varint ends in the word
     return stops, upto, (((upto & _ONES) * _ONES) >> _U(56)).view(np.int64)

@@ -142,7 +142,7 @@ class _Resolver:
         *,
         has_siblings: bool = False,
     ) -> steps.Step:
-        """Makes a type's step; ``has_siblings``: the writer's union has several types of its kind."""
+        """Makes a type's step; ``has_siblings``: as for :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -310,7 +310,7 @@ class Branches:
 
         Args:
             writer: type that is not a union.
-            has_siblings: True if a union of the writer has several types of this kind.
+            has_siblings: True if ``writer`` is in a union with more types of its kind, such as two records.
         """
         same = self._by_kind[type(writer)]
         if isinstance(writer, AvroPrimitive):

@@ -277,7 +277,10 @@ def item_cost(step: Step) -> int:
 
 
 def item_size(step: ListStep) -> int:
-    """Returns the maximum column bytes of an item, without text in payloads and nested items; 0: unwanted."""
+    """Returns the maximum column bytes of an item, without its nested items and the payload's text.
+
+    0: the reader skips the list.
+    """
     return 0 if step.type is None else item_width(step.type) + added_text(step.item)
 
 

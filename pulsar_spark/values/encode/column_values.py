@@ -30,7 +30,7 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         self.what = what
 
     def at(self, row: int) -> Misfit:
-        """Returns a copy with another row index, because this one counts items, or only rows with values."""
+        """Returns a copy with the batch's row index: ``self.row`` may count items, or rows with values."""
         return Misfit(row, self.path, self.what)
 
     def error(self) -> SchemaError:

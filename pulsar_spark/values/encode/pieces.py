@@ -262,7 +262,7 @@ def _side_by_side(
 
 @dataclass(frozen=True, slots=True)
 class RowEncoder:
-    """Encodes rows; ``write``: function that writes all of each row."""
+    """Encodes rows; ``write``: function that encodes whole rows, not a single field."""
 
     write: Write
 

@@ -128,10 +128,10 @@ def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
 
 
 def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
-    """Whether ``_USUAL`` may parse n payloads, because no payload has -0, is a number, or is too deep."""
+    """Whether ``_USUAL`` may parse n payloads: all are objects or arrays, without -0, and not too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # No payload may be a number: payloads are adjacent in ``body``, where -0 and 5 are -05, without a -0.
+    # A payload -0 would not be found: payloads are adjacent in ``body``, so -0 before a payload 5 is -05.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None

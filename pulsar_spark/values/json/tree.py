@@ -226,7 +226,7 @@ def growth(node: JsonNode) -> float:
 
 def _lists(node: JsonNode) -> Iterator[tuple[int, int]]:
     if isinstance(node, JsonArray):
-        # The second number is the bytes of the shortest item and a comma; the shortest record is ``{}``.
+        # The second number is the minimum bytes of an item with its comma: ``1,`` (a leaf), or ``{},``.
         yield item_size(node) + added_text(node.item), 2 if isinstance(node.item, JsonLeaf) else 3
     elif isinstance(node, JsonMap):
         yield item_size(node) + added_text(node.value), 5  # bytes of two quotes, a colon, a value and a comma

@@ -99,7 +99,7 @@ class MemberOrder:
         self._found: list[int] = []
 
     def member(self, rank: int) -> int:
-        """Returns the member at index ``rank``; -1: the order has fewer members."""
+        """Returns the member to try after ``rank`` other members; -1: all members were tried."""
         while len(self._found) <= rank:
             self._found.append(next(self._left, -1))
         return self._found[rank]

@@ -338,7 +338,7 @@ def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name
 
 
 def _join_oneof(message: DescriptorProto, index: int) -> None:
-    """Adds the message's last field to a oneof. The runtime keeps only the oneof field last on the wire."""
+    """Adds the message's last field to a oneof, so the runtime keeps only the oneof's last parsed field."""
     name = f"o{index}"
     names = [oneof.name for oneof in message.oneof_decl]
     if name not in names:

@@ -304,7 +304,7 @@ def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
 
 @dataclass(slots=True)
 class JsonReader:
-    """Reads messages as JSON; ``fields``: field's full name in the parser, such as M0.f1 -> reader."""
+    """Converts messages to JSON text; ``fields``: readers by a field's full name in the parser (M0.f1)."""
 
     fields: dict[str, FieldReader] = dataclasses.field(default_factory=dict)
     type: ClassVar = pa.string()

@@ -2,12 +2,12 @@
 
     ======  ==========================================================
     LZ4     one raw block, no frame
-    ZLIB    zlib stream (RFC 1950), from the Java client without its end
+    ZLIB    zlib stream (RFC 1950); the Java client leaves out its last bytes
     ZSTD    one frame
     SNAPPY  raw: a varint of the size, then the block; no stream frame
     ======  ==========================================================
 
-Only SNAPPY always contains its own size; for other kinds, MessageMetadata's ``uncompressed_size`` is used.
+Only SNAPPY data always contains its size; other codecs need ``uncompressed_size`` of the MessageMetadata.
 """
 
 from __future__ import annotations

@@ -121,9 +121,9 @@ def _starts_by_search(body: npt.NDArray[np.uint8], count: int, gap: int = 0) -> 
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
     The search fails if a value contains such bytes by chance; text and most binary values do not.
-    The size of metadata below 1 KiB is two zero bytes, a byte below 4, and any byte. So the search finds
-    16-bit words of a zero byte and a byte below 4: the first two bytes of a size at an even position, or the
-    middle two of a size at an odd position. Then the tag after the size must equal the first message's.
+    The size of metadata below 1 KiB has four bytes: zero, zero, below 4, any. So the search finds 16-bit
+    words of a zero byte and a byte below 4. These are the first two bytes of a size at an even position, or
+    the middle two of a size at an odd position. Then the tag after the size must equal the first message's.
     """
     words = body[: (len(body) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
@@ -142,9 +142,9 @@ def _starts_by_search(body: npt.NDArray[np.uint8], count: int, gap: int = 0) -> 
 
 
 def _confirmed(body: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Returns only the guessed starts where another guessed message ends, or ends ``gap`` bytes before.
+    """Returns the guessed starts that are the end of another guessed message, or ``gap`` bytes after it.
 
-    Other starts are inside of values. Repeats the check after removals, because a removed start may have
+    All other starts are inside of values. Repeats the check after removals, because a removed start may have
     confirmed another. Assumes that only texts below 128 bytes precede ``payload_size``.
     """
     last = len(body) - 1

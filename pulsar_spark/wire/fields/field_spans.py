@@ -101,7 +101,7 @@ class Fields:
         has[rows] = True
 
     def set_span(self, number: int, rows: Ints, at: Ints, end: Ints) -> None:
-        """Stores a field of bytes of the messages ``rows``; overwrites earlier positions."""
+        """Stores the start and end of a field in the messages ``rows``; overwrites earlier positions."""
         count = len(self.start)
         if number not in self.spans:
             if len(rows) == count:
@@ -165,8 +165,8 @@ class HeaderLayout:
     Attributes:
         size: bytes of the header; the value follows.
         may_differ: mask of the bits that may differ between messages, in whole words of 8 bytes.
-        spans: field number -> (at, end).
-        numbers: field number -> (at, end) of its varint.
+        spans: field number -> start and end of its bytes, for fields of bytes.
+        numbers: field number -> start and end of its varint, for numeric fields.
     """
 
     size: int

@@ -48,7 +48,7 @@ from pulsar_spark.spark.plan.partition import Partition
 
 # Maximum probes of a run that has no witness.
 _MAX_PROBES = 3
-# Seconds after which a run probes an entry as its next witness.
+# Seconds without a candidate for the next witness, after which a run probes one entry as a candidate.
 _RENEWED_AFTER = 3600.0
 _MAX_SEARCHED = 10_000  # maximum entries that are read to find the source clusters of a topic's copies
 _FIRST_READ = 16  # messages of a search's first read; each later read has twice as many
@@ -82,7 +82,7 @@ class Witnesses:
         self._next: tuple[Witness, float] | None = None  # the next witness, found at this time
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
-        """Returns the witness of a new query, an entry before its start; None if there is no such entry.
+        """Returns an entry before the start of a new query, as its first witness; None if there is none.
 
         Raises:
             BrokerError: the broker did not answer.

@@ -71,7 +71,7 @@ class SegmentOrder(NamedTuple):
         return held
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
-        """Returns the sealed segments that are read (not ``held``) and not known to be read to the end."""
+        """Returns the sealed segments, except ``held`` ones, that are not known to be read to their ends."""
         return {
             name
             for name, segment in self.layout.segments.items()
@@ -100,7 +100,10 @@ class SegmentOrder(NamedTuple):
 
 
 def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
-    """Returns how many segments were created and removed since ``known``, by their ascending numbers."""
+    """Returns how many numbers of segments after the newest one in ``known`` are missing in ``layout``.
+
+    These segments were created and removed, because new segments have ascending numbers.
+    """
     newest = max(map(_number, known))
     later = [number for number in map(_number, layout.segments) if number > newest]
     return max(later, default=newest) - newest - len(later)

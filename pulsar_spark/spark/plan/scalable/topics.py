@@ -245,7 +245,10 @@ class ScalableTopics:
     def skipped_after(
         self, positions: Collection[TopicName], held: Collection[TopicName]
     ) -> dict[TopicName, int]:
-        """Returns how many segments were created and removed after ``positions``; skips ``held`` topics."""
+        """Returns, by topic, how many segments were created and removed since the newest of ``positions``.
+
+        Leaves out topics in ``held``, because brokers keep their segments until the query has read them.
+        """
         found = {}
         for topic, order in [*self._orders.items()]:
             known = [each for each in positions if each.scalable == topic]
@@ -295,8 +298,8 @@ class ScalableTopics:
         """Checks segments with the position ``done``; ``processed``: positions of the other segments.
 
         Raises:
-            DataLossError: a segment was recreated with the same name: it is not sealed, or has higher ledger
-                ids than the position in a later segment. ``failOnDataLoss`` makes no difference.
+            DataLossError: a segment was recreated with the same name. It is not sealed any more, or its
+                ledgers are newer than ledgers of a later segment. ``failOnDataLoss`` makes no difference.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
@@ -327,7 +330,7 @@ class ScalableTopics:
         return held.union(*(order.held(processed) for order in orders))
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
-        """Returns the sealed segments that are read (not ``held``) and not known to be read to their ends."""
+        """Returns the sealed segments, except ``held`` ones, that are not known to be read to their ends."""
         return set().union(*(order.unsure(processed, held) for order in self._orders_now))
 
     def note_end(self, segment: TopicName, position: MessageId) -> None:
