@@ -29,7 +29,7 @@ class EncodedField(NamedTuple):
     """The bytes of one field, or of a part of a field, in each of n rows.
 
     Attributes:
-        data: binary[n], where a null stands for no bytes; or a scalar for a shared field, which has the same
+        data: binary[n], in which a null row has no bytes; or a scalar for a shared field, which has the same
             bytes in all rows.
         size: bytes in each row, int64[n], or one number for all rows.
     """

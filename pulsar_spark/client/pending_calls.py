@@ -285,9 +285,9 @@ class Calls(Generic[K]):
         return self._kinds[kind]
 
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
-        """Drops all requests about a partition, and its pauses; returns the kinds that had a request.
+        """Leaves all requests about a partition, and ends its pauses; returns the kinds that had a request.
 
-        The functions in ``then`` receive the results of their kinds; other results are closed.
+        The functions in ``then`` receive the results of their kinds; all other results are closed.
         """
         for pending in self._kinds.values():
             pending.pauses.succeeded(partition)

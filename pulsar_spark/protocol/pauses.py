@@ -68,7 +68,7 @@ class Reopening:
 
     def __init__(self) -> None:
         self._fruitless = 0
-        self._recent = 0.0  # recent openings at ``_opened_at``; _PER_SECOND are forgotten
+        self._recent = 0.0  # recent openings at ``_opened_at``; falls by _PER_SECOND a second
         self._opened_at = 0.0
         self._has_opened = False
 

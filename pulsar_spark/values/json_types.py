@@ -78,7 +78,7 @@ def is_of_java(schema: Schema) -> bool:
 
 
 def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
-    """Whether an array of pairs stands for a map with other keys than strings, of Java or Kafka Connect."""
+    """Whether an array is a map whose keys are not strings, as pairs written by Java or Kafka Connect."""
     item = avro.items
     return (
         isinstance(item, AvroRecord)

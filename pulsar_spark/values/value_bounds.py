@@ -44,7 +44,7 @@ def accepted(size: Size) -> Size:
 def largest_unchecked(growth: float) -> int | None:
     """Returns the payload size up to which no value can exceed ``accepted``, so that items are not counted.
 
-    None: no value can. ``growth``: maximum column bytes for each payload byte.
+    None: no value of any size can exceed it. ``growth``: maximum column bytes for each payload byte.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 

@@ -33,7 +33,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
+        """Whether the deadline is over."""
         return time.monotonic() >= self.at
 
     def at_most(self, seconds: float) -> Deadline:

@@ -53,7 +53,7 @@ class Handler(Protocol):
         """Whether receipts are due, so silence may be throttled publishing, and does not end the session."""
 
     def deliver(self, frames: list[Any]) -> None:
-        """Processes frames in the order of receipt; ``Messages`` or ``Receipts`` stand for several frames."""
+        """Processes frames in the order of receipt; ``Messages`` or ``Receipts`` are several frames each."""
 
     def lost(self, error: PulsarError) -> None:
         """Records that the session has ended; no more frames follow."""

@@ -207,7 +207,7 @@ class _Range:
     """Entries of a range that are small enough to be decoded, and their wanted rows.
 
     Attributes:
-        cuts: by ledger and entry id, for entries that are wanted in part: two batch indexes. Rows after the
+        cuts: (ledger, entry id) of each entry that is wanted in part -> two batch indexes. Rows after the
             first index, up to the second, are wanted.
     """
 
@@ -376,7 +376,7 @@ def _decoded(parts: list[Entries]) -> DecodedBatches:
 
 
 def _inside(parts: list[_Part], decoded: DecodedBatches) -> Flags | None:
-    """Returns flags of the rows of batches that the cuts leave, bool[m]; None: there is no cut."""
+    """Returns flags of the rows that no cut leaves out, bool[m]; None: there is no cut."""
     inside = None
     begin = 0  # index of the part's first entry among the entries of all parts
     for source, entries in parts:

@@ -134,7 +134,7 @@ class DecodedMessages:
 
     @property
     def sequence_id(self) -> pa.Int64Array:
-        """``int64``, the message's own id, or else its entry's; null-free."""
+        """``int64``, the message's own sequence id, or its entry's if it has none; null-free."""
         return self._column(_sequence_ids)
 
     @property

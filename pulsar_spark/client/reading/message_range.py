@@ -1,6 +1,6 @@
 """Reads ranges of topic partitions, for Spark tasks: decrypts entries, and assembles chunked messages.
 
-The chunks of a message may begin before the range; they are searched for, back from its start.
+A message may have chunks before the range. A search finds them, backwards from the range's start.
 """
 
 from __future__ import annotations

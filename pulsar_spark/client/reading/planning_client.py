@@ -430,7 +430,7 @@ class PlanningClient:
         return position.back(entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:
-        """Waits for the broker's report that no message will follow a position; False: there was none."""
+        """Waits for the broker's report that no message will follow a position; False without a report."""
         came = threading.Event()
         with Tail(self._client, topic, after, came.set) as tail:
             came.wait(_END_TIMEOUT)

@@ -48,8 +48,8 @@ _ROWS = 10_000
 _GROWTH = 1.25
 
 # Entries that the first step back reads; only 1 if the producer's last sequence id at the broker is of this
-# micro-batch or later. If the broker has no last id, or the query's own of an earlier micro-batch, the first
-# step is the only one; it finds rows that other tasks have stored.
+# micro-batch or later. If that id is missing, or of an earlier micro-batch of the query, there is only the
+# first step, which finds rows that other tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -216,7 +216,7 @@ def stored_digests(
 
 @contextmanager
 def _known_batch(client: Client, topic: TopicName, secret: bytes, origin: Origin) -> Iterator[KnownBatch]:
-    """Lends this process's known entries of a micro-batch; a second caller at the same time gets none."""
+    """Yields the entries of a micro-batch that this process knows; none while another caller uses them."""
     key = secret, origin.when, origin.run
     last, parts = _known.get(client, (None, {}))
     if last != key:
@@ -237,8 +237,8 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # The first step is the only one if the broker has no last id, or the query's own of an earlier
-        # micro-batch. But in a sealed segment the search continues if it finds entries of the micro-batch.
+        # There is only the first step if the broker's last id is missing, or of an earlier micro-batch of the
+        # query. But in a sealed segment the search continues if it finds entries of the micro-batch.
         self._is_one_step = not run.is_claimed and (
             run.is_sealed or run.last_sequence_id < 0 or run.may_be_own
         )
@@ -289,8 +289,8 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
-            # Not searched twice: earlier runs had stored their rows before this process first searched. But a
-            # segment may have been searched before an attempt of the task wrote to it, and it was sealed.
+            # Not searched twice, because earlier runs had stored their rows before the first search. But an
+            # attempt of the task may have written to a segment after its search, and before it was sealed.
             is_known = self._is_one_step and known.has_read_end and not run.is_sealed
             is_searched = is_known or self._search_back(known)
             known.has_read_end |= self._is_one_step and is_searched

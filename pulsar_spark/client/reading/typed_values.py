@@ -69,8 +69,8 @@ class ReaderSchema:
 
     Attributes:
         pinned: by topic (without its partition), number and schema of its version at the start of the read.
-            This is the reader schema of the topic's values; ``schema`` if it lacks columns. Values of other
-            topics are read with the versions of their messages. Writer schemas are always requested, because
+            This version is the reader schema of the topic's values, or ``schema`` if it lacks columns. Values
+            of other topics are read with their own versions. Writer schemas are always requested, because
             a topic that was deleted and created again may reuse a number.
         is_given: True: ``schema`` is the user's, and the only reader schema.
         is_default: True: values without a schema at the broker were written with ``schema``. False: such

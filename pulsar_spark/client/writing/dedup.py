@@ -324,7 +324,7 @@ class DedupTask:
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def _check_others(self, topic: TopicName, run: TopicRun, words: Words) -> None:
-        """Raises DuplicatesError if another task stored one of the rows; ``words``: from their digests."""
+        """Raises DuplicatesError if another task stored a row; ``words``: first 8 bytes of rows' digests."""
         if run.others is None:
             found = [np.zeros(0, np.uint64)]
             for name in run.partitions:

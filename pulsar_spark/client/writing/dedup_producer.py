@@ -189,7 +189,7 @@ class DedupProducer(Producer):
     def _read_first(self) -> None:
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # -1: earlier runs have not used this name, only the one before
+        if last_of_name >= 0:  # -1: earlier runs have used only the previous name
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)

@@ -26,7 +26,7 @@ _WINDOW_BYTES = 1 << 20
 
 _DELETED = "segments that they may be in were deleted"
 
-# Stands for the unknown last id. It is higher than all ids, so no entry counts as the last one.
+# Used instead of an unknown last id. It is higher than all ids, so no entry counts as the last one.
 _NO_LAST_ID = 1 << 63
 
 # Epochs (versions of a topic's layout) that this process has seen, by the query's secret and topic.

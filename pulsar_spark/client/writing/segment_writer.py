@@ -73,7 +73,7 @@ class SegmentWriter(TopicWriter):
     metadata of other batches would show several keys.
 
     Raises:
-        UnsupportedError: an option cannot be kept when segments change.
+        UnsupportedError: an option does not work with segments.
     """
 
     _router: SegmentRouter

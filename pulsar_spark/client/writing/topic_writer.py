@@ -73,12 +73,11 @@ _log = logging.getLogger(__name__)
 class TopicWriter(Closing):
     """Writes to all partitions of one topic; a context manager that does not flush.
 
-    Thread-safe, except with interceptors.
-
-    A :class:`Router` chooses the partition of each row. The rows of a partition stay in order; with KEY_BASED
-    batches only the rows of each key. A producer is opened with the first row of its partition, or earlier
-    (see ``_open``). A keeper thread sends each batch that has been open for the publish delay, and opens lost
-    producers again. KEY_BASED rows wait without a time limit, until there are 4 MiB or ``flush`` is called.
+    Thread-safe, except with interceptors. A :class:`Router` chooses the partition of each row. The rows of a
+    partition stay in order; with KEY_BASED batches only the rows of each key. A producer is opened with the
+    first row of its partition, or earlier (see ``_open``). A keeper thread sends each batch that has been
+    open for the publish delay, and opens lost producers again. KEY_BASED rows wait without a time limit,
+    until there are 4 MiB or ``flush`` is called.
 
     Args:
         topic: topic, or one partition; the broker creates a missing one by its policy.

@@ -132,7 +132,7 @@ class _Incomplete:
         choices: number of chunk numbers with several candidates.
         refused: marks (see ``_Piece``) of chunks that were not kept, because of a limit.
         opened: publish time of chunk 0 in seconds.
-        why: reason that a last chunk did not complete the message; None: none was received.
+        why: reason that a last chunk did not complete the message; None: no last chunk was received.
     """
 
     __slots__ = ("choices", "effort", "opened", "pieces", "refused", "size", "total", "why")

@@ -71,7 +71,7 @@ class Range(NamedTuple):
         begins: position after which the broker had all messages when the range was planned; if a reader can
             only begin later, data is lost. None: unknown.
         followed: whether a visible message followed ``end`` when the range was planned.
-        copies: which copies are read of entries in the cluster that the query has left; None: all.
+        copies: limits of the copies to read if the query has moved here from a cluster; None: no limits.
     """
 
     topic: TopicName

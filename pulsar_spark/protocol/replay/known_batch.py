@@ -24,8 +24,8 @@ class KnownBatch:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
         has_read_end: whether a task has read the topic partition's last entries at its start.
-        digests: for each row that earlier runs have stored, the first word of its digest, and the number of
-            the task that sent it; None if the rows were not read.
+        digests: for each row that earlier runs have stored, the first 8 bytes of its digest, and the number
+            of the task that sent it; None if the rows were not read.
         copied_from: clusters from which messages that the query wrote in the micro-batch were copied.
     """
 

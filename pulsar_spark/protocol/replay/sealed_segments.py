@@ -23,7 +23,7 @@ class SeenEpochs:
 
     def __init__(self) -> None:
         self._batch = -1
-        self._epoch = self._before = -1  # of ``_batch``, and of the micro-batch before it
+        self._epoch = self._before = -1  # first epochs of ``_batch``, and of the micro-batch before
 
     def see(self, batch: int, epoch: int) -> int:
         """Records that a micro-batch has seen an epoch.

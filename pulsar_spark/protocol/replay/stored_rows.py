@@ -240,7 +240,7 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
 
 
 def first_words(rows: Rows) -> Words:
-    """Returns the first word of each row's digest, uint64[n]."""
+    """Returns the first 8 bytes of each row's digest as a number, uint64[n]."""
     words: Words = _digests_of(rows, np.arange(len(rows.extras)))[:, 0].copy()
     return words
 

@@ -411,7 +411,7 @@ def _sticky_keys(columns: MessageColumns | DecodedColumns) -> pa.BinaryArray:
 
 
 def _numbers(keys: pa.BinaryArray) -> Ints:
-    """Numbers the keys in the order of their first messages, int64[n]."""
+    """Returns the number of each message's key, by the order of the keys' first messages, int64[n]."""
     numbers: Ints = keys.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return numbers
 

@@ -48,7 +48,7 @@ class Outgoing:
         rows: the entry's rows, to send them to another segment if this one is sealed before they are stored.
             Of all chunks of a message, only the last one has them. None: the topic has no segments.
         size: bytes of the payload section.
-        held: bytes in memory, with ``rows``.
+        held: bytes in memory, including ``rows``.
     """
 
     sequence_id: int

@@ -200,7 +200,7 @@ def proxy_url(text: str) -> Address:
 
 @_accepting("names")
 def tls_protocols(text: str) -> tuple[str, ...]:
-    """Parses TLS versions, by Java's names in any case; repeated versions count once."""
+    """Parses Java's names of TLS versions, in upper or lower case; repeated versions count once."""
     by_name = {name.lower(): name for name in PROTOCOLS}
     given = [name.lower() for name in names(text)]
     if not by_name.keys() >= set(given):
@@ -210,7 +210,7 @@ def tls_protocols(text: str) -> tuple[str, ...]:
 
 @_accepting("names")
 def tls_ciphers(text: str) -> tuple[str, ...]:
-    """Parses cipher suites, by Java's names in any case; repeated suites count once."""
+    """Parses Java's names of cipher suites, in upper or lower case; repeated suites count once."""
     given = tuple(dict.fromkeys(name.upper() for name in names(text)))
     unknown = [name for name in given if not has_suite(name)]
     if unknown:

@@ -75,7 +75,7 @@ class Positions:
         names = {partition: self._name_of(partition) for partition in partitions}
         topics = {partition.base for partition in names}
         for name in sorted(self.named.keys() - set(names.values())):
-            # LATEST stands for the "done" of a query's offset: the segment was read to its end.
+            # In a query's offset, LATEST is written "done": the segment was read to its end.
             is_latest = self.named[name] is PositionWord.LATEST
             is_done = name.is_segment and name.base in topics and is_latest
             if not (name in topics and isinstance(self.named[name], AtTime)) and not is_done:

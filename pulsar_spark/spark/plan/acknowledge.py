@@ -47,7 +47,7 @@ class Acknowledger:
                 limit.
 
         Returns:
-            Whether nothing is left to acknowledge later.
+            True if no processed position is left to acknowledge later.
         """
         now = self._client.now()
         self._take_acks(self._acks.take())
@@ -163,7 +163,7 @@ def probe_chunks(
     Does not wait for slow partitions.
 
     Returns:
-        The entry up to which each partition has been probed, also by earlier calls.
+        The entry up to which each partition has been probed, including late results of earlier calls.
     """
     now = client.now()
     found = calls[Kind.CHUNKS].run(

@@ -69,7 +69,7 @@ class Taken(NamedTuple):
     """The probed entries of a partition that a batch reads.
 
     Attributes:
-        room: rest of the partition's share, if entries that were not probed may be added; None: none may.
+        room: unused part of the partition's share, for entries that were not probed; None: take none of them.
     """
 
     end: MessageId
@@ -223,7 +223,7 @@ class Admission:
         ends: Mapping[Partition, MessageId],
         rooms: Mapping[Partition, Room],
     ) -> dict[Partition, KnownEntries]:
-        """Probes each partition's entries until its limit is filled; leaves out failed and slow ones."""
+        """Probes each partition's entries up to its limit; leaves out partitions that fail or are slow."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
         def scan(partition: Partition, known: KnownEntries | None) -> KnownEntries:
@@ -309,7 +309,7 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
 def beyond(
     source: BrokerProbe, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
 ) -> MessageId:
-    """Returns the end of a batch in a partition whose probed entries all fit: the last of these, or later.
+    """Returns the end of a batch in a partition whose probed entries all fit: the last probed entry or later.
 
     ``room``: rest of the partition's limit. With the broker's message indexes the end is searched; otherwise
     it is estimated from the mean of the probed entries, within the ledger of the last probed entry.

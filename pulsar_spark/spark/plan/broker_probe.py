@@ -94,11 +94,11 @@ class BrokerProbe:
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
-        """Finds the ledgers of numbered entries, by topic, and stores the ledgers' ends in the tracks."""
+        """Finds the ledgers of entries by their numbers in a track, and stores the ledgers' ends there."""
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
-        """Returns, by topic, the messages in a range's first entry, which are the same at each planning.
+        """Returns, by topic, the number of messages in a range's first entry, which never changes.
 
         A range of one entry cannot be split, and is left out.
         """

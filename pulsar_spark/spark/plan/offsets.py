@@ -34,7 +34,7 @@ Key = tuple[str, str]  # topic, and number of the partition or segment
 # An offset after json.loads; Spark passes it as a plain dict.
 Json = dict[str, Any]
 
-_DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its end, and gets no more messages
+_DONE = "done"  # JSON form of MessageId.LATEST: the segment was read to its end, and gets no more messages
 
 
 class Left(NamedTuple):
@@ -152,7 +152,7 @@ class OffsetCache:
 
 
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
-    """Returns ``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the part."""
+    """Returns ``{topic: {partition: "ledger:entry[:batch]"}}``, sorted by topic and partition's number."""
     return updated({}, _texts(positions))
 
 

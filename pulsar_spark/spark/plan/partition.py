@@ -216,7 +216,7 @@ class Partition:
 
     @property
     def may_hide_end(self) -> bool:
-        """Whether a broker's answer that there is no message may be wrong: there was one, or it has ended."""
+        """Whether a broker's answer "no message" may be wrong: there was one, or the topic has ended."""
         tail = self.tail
         has_tail_seen = tail is not None and (tail.topic_end is not None or tail.newest.is_entry)
         has_had = self.last.is_entry or self.consumer.topic_end is not None or has_tail_seen

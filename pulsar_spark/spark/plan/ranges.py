@@ -92,10 +92,10 @@ class SplitSource(Protocol):
     """The broker's answers for splitting ranges. Its methods raise PulsarError."""
 
     def tracks(self, ranges: Sequence[Range]) -> Mapping[TopicName, Track]:
-        """Numbers the entries of ranges over several ledgers; returns a :class:`Track` for each, by topic."""
+        """Returns a :class:`Track` for each range, by topic, which numbers its entries across ledgers."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Finds the ledgers of numbered entries, by topic, and stores the ledgers' ends in the tracks."""
+        """Finds the ledgers of entries by their numbers in a track, and stores the ledgers' ends there."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """Returns estimates of the messages per entry, by topic."""
@@ -147,7 +147,7 @@ class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
     Args:
-        length: number of the range's entries. None: it is computed; of several ledgers only the last counts.
+        length: number of the range's entries. None: computed; only the last of several ledgers counts.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:

@@ -254,7 +254,7 @@ class Subscription:
     def _ask_for_hidden(
         self, answers: dict[Partition, LastMessageId | PulsarError], patience: float | None
     ) -> dict[Partition, LastMessageId | PulsarError]:
-        """Removes answers without a last message that may be wrong, and asks for the hidden ends."""
+        """Removes answers that may be wrong about having no message, and asks these partitions again."""
         empty = [
             each
             for each, answer in answers.items()

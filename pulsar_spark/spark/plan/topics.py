@@ -84,7 +84,7 @@ class PatternTopics:
     def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
         self._client = client
         self._pattern = pattern
-        # By topic: its names in the last list (None: only a watch named it), and its partitions.
+        # By topic: partitions in the last list (None: only a watch named the topic), and all partitions.
         self._known: dict[TopicName, tuple[frozenset[TopicName] | None, Sequence[TopicName]]] = {}
 
     def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
@@ -327,7 +327,7 @@ def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """Returns the patterns to watch: the user's, else one per named topic, or for many in a namespace."""
+    """Returns the patterns to watch: the user's, or one for each named topic; one for many in a namespace."""
     if options.pattern is not None:
         return [] if options.pattern.is_scalable else [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)

@@ -44,8 +44,8 @@ class SinkValues:
     Attributes:
         format: COLUMNS: columns are the fields of the value. RAW or STRUCT: one column is the value.
         kind: encoding of the values; RAW values have none.
-        key_columns: names of the key's columns for a KEY_VALUE schema; empty: the schema is not KEY_VALUE,
-            or its keys are in the value.
+        key_columns: names of the key's columns for a KEY_VALUE schema; empty for any other schema, and if
+            ``is_pair``.
         is_pair: True if the one column is a struct of the ``key`` and ``value`` of a KEY_VALUE schema.
         key_value_encoding: encoding of KEY_VALUE; None: the encoding of the topic's schema.
         may_register: True if a new schema version may be registered for rows that do not fit the topic's.

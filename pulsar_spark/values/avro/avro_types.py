@@ -25,7 +25,7 @@ MAX_DEPTH = 48  # maximum depth of types
 MAX_NAME = 1_000  # maximum characters of a name or symbol
 FLOAT_OVERFLOW: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
 
-_MAX_NUMBER_BRANCHES = 3  # of a union whose column is a number: int and long, or float and double; and null
+_MAX_NUMBER_BRANCHES = 3  # of a union that becomes one number column: two types of numbers, and null
 _MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 LOCAL_TIMESTAMPS: Final = tuple(f"local-{each}" for each in TIMESTAMPS)

@@ -330,14 +330,14 @@ def _numbers(numbers: array[int]) -> Ints:
 def _take_in_order(
     waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
 ) -> None:
-    """Sorts items by array, for ``take``. Wave k has item k of each array; ``rest`` has the later items."""
+    """Passes all items to ``take``, sorted by array; ``waves[k]``: arrays and positions of items k."""
     first = np.cumsum(total) - total
     at = np.empty(int(total.sum()), np.int32)
     for k, (owner, start) in enumerate(waves):
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # An array with items in ``rest`` has an item in every wave. Its items in ``rest`` are adjacent.
+        # An array in ``rest`` has an item in each wave, so its items in ``rest`` follow; they are adjacent.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

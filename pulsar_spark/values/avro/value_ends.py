@@ -223,7 +223,7 @@ def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterato
 
 
 def fail_some(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
-    """Marks rows bad. ``wrong``: indexes of their positions, of which there are ``count``."""
+    """Marks rows bad; ``wrong``: indexes of their positions among all ``count`` positions."""
     flags = np.zeros(count, np.bool_)
     flags[wrong] = True
     payloads.fail(rows, flags)

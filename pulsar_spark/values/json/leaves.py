@@ -52,7 +52,7 @@ def _number(value: Any, wanted: str) -> re.Match[str]:
 
 
 def shown(value: Any) -> str:
-    """Returns the text that stands for a parsed value in errors."""
+    """Returns the text of a parsed value for errors."""
     if type(value) is bytes:
         return value[:_SHORT].decode()
     if isinstance(value, bool | int | float):

@@ -199,7 +199,7 @@ class _Columns:
     ) -> pa.Array:
         """Reads values inside other values, such as items; completes the path of the first mistake.
 
-        ``place``: index in ``values`` -> first part of the path, and index of the value around this value.
+        ``place``: index in ``values`` -> first part of the path, and index of the enclosing value.
         """
         was_good = not self._reason
         column = self.read(node, values, owner)

@@ -196,7 +196,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes to count for an item: in the column, or half of those during reading if more."""
+    """Returns the bytes that an item counts: its column bytes, or half of its bytes while read if more."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -393,7 +393,7 @@ class _Maker:
         if logical.startswith("time-") and not pa.types.is_floating(target):
             return JsonLeaf(JsonKind.TIME, target, unit=unit_of(reader, pa.time64("ns")))
         if _is_text(writer) and _is_text(reader):
-            source = arrow_type(writer)  # the writer's: only writers of bytes may have written base64
+            source = arrow_type(writer)  # because only a writer of bytes may write base64
         scale = getattr(writer or reader, "scale", 0) if self._is_connect else None
         if logical == "number" and scale is not None:
             return JsonLeaf(JsonKind.NUMBER, target, scale=scale)

@@ -51,7 +51,7 @@ class Moves:
         self._loss_check = loss_check
 
     def moved(self, start: Offsets, error: MovedError, existing: Collection[TopicName]) -> Offsets:
-        """Returns where the query continues in this cluster; ``start``: its last offset in the old one.
+        """Returns where the query continues in this cluster; ``start``: last offset in the old cluster.
 
         A query that returns continues where it left this cluster, because later entries may have had no
         copies in the other cluster.

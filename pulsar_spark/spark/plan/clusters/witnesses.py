@@ -122,7 +122,7 @@ class Witnesses:
         return old
 
     def _found(self, ends: Mapping[Partition, MessageId], *, is_weak: bool) -> Witness | None:
-        """Returns an entry that may become the witness, known or probed now; None if there is neither."""
+        """Returns a candidate for the witness, known or probed now; None if there is none."""
         now = self._client.now()
         for partition, end in ends.items():
             entry = _at_hand(partition, end)
@@ -147,7 +147,7 @@ class Witnesses:
         return None
 
     def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
-        """Checks by a probe whether this cluster has the checkpoint's witness; otherwise searches a copy.
+        """Checks by a probe whether this cluster has the checkpoint's witness; searches for a copy if not.
 
         A witness of a partition that is not in ``partitions`` is not checked.
 
@@ -235,7 +235,8 @@ class Witnesses:
         """Returns a reason to suspect another cluster, which :meth:`check` could not prove; empty for none.
 
         Args:
-            missing: partitions without the subscription when it was opened, with these ``answers``.
+            missing: partitions that lacked the subscription before it was opened there.
+            answers: the broker's answers to opening it.
         """
         if witness is None:  # compares the starts of partitions that were empty: (ledger, -1)
             named = self._options.start.named

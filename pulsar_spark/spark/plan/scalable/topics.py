@@ -206,7 +206,7 @@ class ScalableTopics:
         return layout._replace(segments=legacy | dict(layout.segments))
 
     def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
-        """Registers the subscription again if it was removed; returns whether it was.
+        """Registers the subscription again if it was removed; returns True in this case.
 
         Brokers may have deleted unread segments meanwhile; the segments in the next layout are retained.
         """
