@@ -459,7 +459,7 @@ _MAX_REASON, _MAX_SCHEMA_REASON = 300, 2000
 
 
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
-    """Makes the exception for a ServerError code.
+    """Returns the exception for a ServerError code.
 
     The error has the first line of the broker's text, or the whole reason for a refused schema on one line.
     The code's name replaces an empty text.

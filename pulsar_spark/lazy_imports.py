@@ -11,7 +11,7 @@ from typing import Any
 
 
 def lazy_imports(package: str) -> Callable[[str], object]:
-    """Makes the ``__getattr__`` of a package (PEP 562).
+    """Returns the ``__getattr__`` of a package (PEP 562).
 
     The exported names are those that the package imports ``if TYPE_CHECKING``, so each is listed once.
     """

@@ -94,7 +94,7 @@ class PendingCalls(Generic[K]):
         *,
         is_steady: bool = False,
     ) -> dict[K, T | PulsarError]:
-        """Makes requests, and returns the results of all ended requests, including earlier ones.
+        """Sends requests, and returns the results of all ended requests, including earlier ones.
 
         Makes no call for a key whose earlier request has not ended, or whose earlier result is returned now.
         Otherwise a key whose calls take longer than ``patience`` would always have a running request.

@@ -280,7 +280,7 @@ def _is_redacted(name: str, pattern: str) -> bool:
 
 
 def _require_on_server(spark: SparkSession) -> None:
-    """Makes the server create a source, without a connection, so that a missing package is an error now."""
+    """Asks the server to create a source, without a connection, so that a missing package is an error now."""
     options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()

@@ -92,7 +92,7 @@ _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "
 
 
 def set_up_logs(level: int | None) -> None:
-    """Makes this process print this package's log lines of a level and above, each once.
+    """Lets this process print this package's log lines of a level and above, each once.
 
     Args:
         level: level of :mod:`logging`; None: the configured level, or WARNING.

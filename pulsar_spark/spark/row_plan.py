@@ -59,7 +59,7 @@ class RowPlan:
     def values(
         self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int
     ) -> PayloadReader:
-        """Makes the PayloadReader for a range of a topic partition; ``ledger``: ledger of the range's end."""
+        """Returns the PayloadReader of a topic partition's range; ``ledger``: ledger of the range's end."""
         if self.reader is None:
             return RawValues(self.columns)
         # A topic that is deleted and created again has new ledgers, and its schema versions start at 0. So

@@ -44,7 +44,7 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder of values of one version of a schema.
+    """Returns the decoder of values of one version of a schema.
 
     Args:
         reader: version that the values are read as; older or newer.
@@ -98,7 +98,7 @@ def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of rows of the type ``source`` as values of the schema; null rows are tombstones.
+    """Returns the encoder of rows of the type ``source`` as values of the schema; null rows are tombstones.
 
     Raises:
         UnsupportedError: values of such a schema are not written.

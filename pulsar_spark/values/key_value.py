@@ -77,7 +77,7 @@ def parts_of(schema: Schema) -> KeyValueParts:
 
 
 def schema_of(parts: KeyValueParts) -> Schema:
-    """Makes a schema of its parts, as the Java client does."""
+    """Returns a schema of these parts, as the Java client does."""
     properties = {_ENCODING: _SEPARATED if parts.is_separated else _INLINE}
     data = b""
     for name, part in zip(_PARTS, parts[:2], strict=True):
@@ -137,7 +137,7 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
-    """Makes the decoder, which does not decode a part that the target lacks; see ``formats.decoder``."""
+    """Returns the decoder, which does not decode a part that the target lacks; see ``formats.decoder``."""
     written, wanted = parts_of(writer), parts_of(reader)
     decoders = {}
     for name, kind in _fields(target, "cannot be read as").items():
@@ -147,7 +147,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecod
 
 
 def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEncoder:
-    """Makes the encoder of rows of ``struct<key, value>``; see ``formats.encoder``."""
+    """Returns the encoder of rows of ``struct<key, value>``; see ``formats.encoder``."""
     parts = parts_of(schema)
     fields = _fields(source, "cannot be written from")
     encoders = []

@@ -154,7 +154,7 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder; ``writer`` and ``reader`` are of the same kind. See ``formats.decoder``."""
+    """Returns the decoder; ``writer`` and ``reader`` are of the same kind. See ``formats.decoder``."""
     charset = charset_of(writer)
     if not (is_promotable(column_type(reader), target) or _is_clock(reader, target)):
         raise SchemaError(
@@ -172,7 +172,7 @@ def _is_clock(schema: Schema, column: pa.DataType) -> bool:
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of a column; timestamps may be of any zone. See ``formats.encoder``."""
+    """Returns the encoder of a column; timestamps may be of any zone. See ``formats.encoder``."""
     column = column_type(schema)
     if schema.type is SchemaType.TIME:
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""Makes schemas of kind AVRO or JSON for rows of a type: a new schema, or a topic's schema with more fields.
+"""Builds schemas of kind AVRO or JSON for rows of a type: a new schema, or a topic's schema with more fields.
 
 The existing part of a schema is never changed, because the broker compares versions: fields keep their order,
 and records their names. New fields follow the existing fields, with default null, so that older and newer
@@ -53,7 +53,7 @@ _PLAIN: Final[dict[str, object]] = {
 
 
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
-    """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
+    """Returns the schema of rows of a type: a record ``Row`` with a field for each column.
 
     All columns, fields, items and map values are nullable: ``["null", T]``. Fields have the default null. A
     sink cannot know which columns are required: in Spark's optimized plan a column may be required by chance.
@@ -102,14 +102,14 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
 
 
 class _Maker:
-    """Makes definitions of Avro types, as parsed JSON; ``taken``: names that other types use."""
+    """Builds definitions of Avro types, as parsed JSON; ``taken``: names that other types use."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
         self._added: dict[tuple[str, str], pa.Field] = {}  # added fields, by record and name
 
     def record(self, rows: pa.StructType, path: str, name: str) -> dict[str, Any]:
-        """Makes a record; ``name`` must not be in use."""
+        """Returns the definition of a record; ``name`` must not be in use."""
         if name:
             self._taken.add(name)
         for field_name, count in Counter(field.name for field in rows).items():

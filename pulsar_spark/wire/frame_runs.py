@@ -90,7 +90,7 @@ NO_TEMPLATE = Template(b"no command", 0, b"", 0, 0)
 
 
 def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
-    """Makes a template of a MESSAGE command; NO_TEMPLATE, which matches nothing, for unexpected bytes."""
+    """Returns a template of a MESSAGE command; NO_TEMPLATE, which matches nothing, for unexpected bytes."""
     message = parsed.message
     place = message.message_id
     if place.ledgerId >> 63 or place.entryId >> 56:

@@ -263,7 +263,7 @@ _KNOWN = {
 
 
 def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
-    """Makes the plugin that ``credentials`` name; reads no file and sends no request yet.
+    """Returns the plugin that ``credentials`` name; reads no file and sends no request yet.
 
     Raises:
         OptionError: there is no such plugin, or its parameters are wrong. The error omits them.

@@ -131,7 +131,7 @@ class _Server(TCPServer):
             self._threads.add(thread)
 
     def answer(self, request: socket.socket, make: Callable[[], HttpAnswer | None]) -> HttpAnswer | None:
-        """Makes an answer; ends the clients with the oldest answers if all together have too many bytes."""
+        """Returns an answer; ends the clients with the oldest answers if all together have too many bytes."""
         with self._making:
             with self._lock:
                 is_over = request not in self._deadlines

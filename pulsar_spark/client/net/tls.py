@@ -93,7 +93,7 @@ class TlsOptions:
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """Makes the SSL context for ``tls``, with the current files.
+    """Returns the SSL context for ``tls``, with the current files.
 
     Raises:
         TlsError: a file cannot be used.

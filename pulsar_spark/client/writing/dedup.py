@@ -267,7 +267,7 @@ class DedupTask:
         self.warning = f"producers {self.name.rpartition('-')[0]}-*: {text}, and others may be duplicated"
 
     def duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
-        """Makes a strict task's error; ``text``: reason; ``what``: sentence about the rows not sent."""
+        """Returns a strict task's error; ``text``: reason; ``what``: sentence about the rows not sent."""
         return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
 
     def stored_version(self, topic: TopicName) -> int | None:

@@ -170,7 +170,7 @@ def new_router(
     *,
     has_equal_blocks: bool = False,
 ) -> R:
-    """Makes the router of one writer. It sends blocks of rows without a key to one partition after another.
+    """Returns the router of one writer. It sends blocks of rows without a key to one partition after another.
 
     ``has_equal_blocks``: whether all blocks have _BLOCK rows, for any size of batches. Brokers admit one of
     two running copies of a task only in partitions that both write, so both must choose the same partitions.

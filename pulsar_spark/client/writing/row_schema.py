@@ -72,7 +72,7 @@ def schema_of_rows(
 
 
 def row_encoder(schema: Schema, rows: RowType) -> ValueEncoder:
-    """Makes the encoder of rows as values of a schema; raises SchemaError if they do not fit it."""
+    """Returns the encoder of rows as values of a schema; raises SchemaError if they do not fit it."""
     return formats.encoder(schema, rows.arrow)
 
 

@@ -80,7 +80,7 @@ class Witness(NamedTuple):
 
     @classmethod
     def of(cls, topic: TopicName, entry: StoredEntry) -> Witness:
-        """Makes a witness of an entry."""
+        """Returns the witness for an entry."""
         return cls(topic, entry.id, entry.publish_time, entry.source)
 
     def is_at(self, found: StoredEntry | None) -> bool:

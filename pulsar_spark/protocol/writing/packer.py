@@ -139,7 +139,7 @@ class Packer:
                 raise self._too_large(int(sizes[number]))
 
     def batch(self, batch: Batch, publish_time: int) -> Outgoing:
-        """Makes the entry of a batch; ``publish_time`` is in ms since the epoch.
+        """Returns the entry of a batch; ``publish_time`` is in ms since the epoch.
 
         Raises:
             SendError: the entry is larger than the broker accepts.
@@ -172,7 +172,7 @@ class Packer:
         return entry
 
     def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
-        """Makes one entry of each message, or of each of its chunks; raises as ``batch`` does."""
+        """Yields one entry for each message, or for each of its chunks; raises as ``batch`` does."""
         compressed = self._compression != pb.NONE
         max_size = self._max_single_size
         for message in messages:

@@ -210,7 +210,7 @@ class PendingWindow:
         self._progress_at = self._progress_before = now
 
     def refused(self, code: int, message: str) -> PulsarError:
-        """Makes the error for a SEND_ERROR; after a checksum error, checks if bytes changed in memory."""
+        """Returns the error for a SEND_ERROR; after a checksum error, checks if bytes changed in memory."""
         if code != _CHECKSUM_ERROR:
             return from_server(code, message, topic=self._topic)
         if all(entry.intact for entry in self):
@@ -218,7 +218,7 @@ class PendingWindow:
         return SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
 
     def timed_out(self, why: str) -> SendError:
-        """Makes the error for all pending entries."""
+        """Returns the error for all pending entries."""
         return SendTimeoutError(
             f"{self._messages} messages were not acknowledged within {self._send_timeout:g} s: {why}",
             topic=self._topic,

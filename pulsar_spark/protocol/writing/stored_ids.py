@@ -337,7 +337,7 @@ class StoredProof:
         self._is_cut_short = True
 
     def error(self) -> SendError | NotReadyError:
-        """Makes the error for missing entries; see the class's table."""
+        """Returns the error for missing entries; see the class's table."""
         entries = [entry for _, entry in self._missing.values()]
         if self._has_other:
             return foreign_writes(self._topic, self.producer_name)

@@ -37,7 +37,7 @@ def _accepting(accepts: str) -> Callable[[Callable[[str], T]], Parser[T]]:
 
 
 def seconds(plain_unit: str, minimum: float) -> Parser[float]:
-    """Makes a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
+    """Returns a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
 
     def parse(text: str) -> float:
         match = _NUMBER_UNIT.fullmatch(text.lower())
@@ -64,7 +64,7 @@ def _check_plain(number: float, unit: str) -> None:
 
 
 def size(minimum: int) -> Parser[int]:
-    """Makes a parser of sizes to bytes."""
+    """Returns a parser of sizes to bytes."""
 
     def parse(text: str) -> int:
         match = _NUMBER_UNIT.fullmatch(text.lower())
@@ -80,7 +80,7 @@ def size(minimum: int) -> Parser[int]:
 
 
 def count(minimum: int) -> Parser[int]:
-    """Makes a parser of whole numbers."""
+    """Returns a parser of whole numbers."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
@@ -107,7 +107,7 @@ def non_empty(text: str) -> str:
 
 
 def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Parser[T]:
-    """Makes a parser that returns the value of a case-insensitive name.
+    """Returns a parser of case-insensitive names to their values.
 
     Args:
         others: names that only other connectors accept -> the name to use here, which the error suggests.
@@ -126,7 +126,7 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
 
 
 def member_of(kind: type[E], others: Mapping[str, str] | None = None) -> Parser[E]:
-    """Makes a parser of an enum's values to its members; see :func:`one_of`."""
+    """Returns a parser of an enum's values to its members; see :func:`one_of`."""
     return one_of({member.value: member for member in kind}, others)
 
 

@@ -353,7 +353,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Makes ``tail`` request entries up to the known end; False if it is lost, or far from the end."""
+        """Requests the entries up to the known end by ``tail``; False if it is lost, or far from the end."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:

@@ -37,7 +37,7 @@ Task: TypeAlias = tuple[Range, ...]
 
 
 def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, MessageId]) -> list[Range]:
-    """Makes a range for each partition with messages between ``start`` and ``end``, in a fixed order.
+    """Returns a range for each partition with messages between ``start`` and ``end``, in a fixed order.
 
     Args:
         start: end of the previous batch. If it names another subscription than ``end``, batch 0 did not
@@ -70,7 +70,7 @@ def plan_batch(
     begins: Mapping[TopicName, MessageId],
     lasts: Mapping[TopicName, MessageId],
 ) -> list[Range]:
-    """Makes a range for each partition of a batch read with messages between its start and end.
+    """Returns a range for each partition of a batch read with messages between its start and end.
 
     Args:
         starts: resolved starts, exclusive, by partition. A position before the first stored message means

@@ -250,12 +250,12 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def finished(cls, end: Offsets) -> Checkpoint:
-        """Makes a checkpoint whose last micro-batch is processed."""
+        """Returns a checkpoint whose last micro-batch is processed."""
         return cls(end, end.positions, end.positions)
 
     @classmethod
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
-        """Makes a checkpoint whose last micro-batch must run again.
+        """Returns a checkpoint whose last micro-batch must run again.
 
         ``processed`` has neither deleted partitions, which are missing in ``end``, nor partitions whose topic
         ended before ``start``, so that ``end`` is earlier. The plan of the batch has reported these losses.

@@ -390,7 +390,7 @@ class QueryPlanner:
         return self._track(found)
 
     def _track(self, started: QueryStart) -> Subscription:
-        """Makes an opened subscription the query's current one, and tracks its partitions."""
+        """Uses an opened subscription as the query's current one, and tracks its partitions."""
         self._subscription = started.subscription
         self._scalable.subscription = started.subscription.name
         started.subscription.note_done(done_in(Offsets(started.subscription.name, started.positions)))

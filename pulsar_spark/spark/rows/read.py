@@ -56,7 +56,7 @@ class PayloadColumns(NamedTuple):
 
 
 class PayloadReader(Protocol):
-    """Makes columns from payloads."""
+    """Converts payloads to columns."""
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
         """Yields the columns of the messages, of which there is at least one, in parts of consecutive rows.

@@ -110,7 +110,7 @@ NO_PROPERTIES = Repeated(
 
 
 def _of_topic(kind: pa.DataType, value: _OfTopic, messages: DecodedMessages) -> pa.Array:
-    """Makes a column with the same value in all rows of a topic partition."""
+    """Returns a column with the same value in all rows of a topic partition."""
     topics, counts = zip(*messages.topics, strict=True)
     if len(topics) == 1:
         return _repeated(kind, value, topics[0]).of(counts[0])

@@ -84,7 +84,7 @@ class TaskReport(WriterCommitMessage):
         query: str | None = None,
         retries: int = 0,
     ) -> TaskReport:
-        """Makes the report from the totals of each topic partition."""
+        """Returns the report from the totals of each topic partition."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID

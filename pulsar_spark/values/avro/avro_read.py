@@ -51,7 +51,7 @@ Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder of values of one schema version as values of another; see ``formats.decoder``.
+    """Returns the decoder of values of one schema version as values of another; see ``formats.decoder``.
 
     Avro's rules of schema resolution apply, with two differences: a field that the writer lacks and that has
     no default is null, and names of records need not be equal. A value is bad if bytes remain after it, or if
@@ -383,7 +383,7 @@ def _record_reader(step: steps.RecordStep) -> Reader:
 
 
 def _union_reader(step: steps.UnionStep) -> Reader:
-    """Makes the reader of a union, which makes the struct of members once, not once for each branch."""
+    """Returns the reader of a union, which makes the struct of members once, not once for each branch."""
     kind = step.type
     assert kind is not None
     is_struct = any(isinstance(each, steps.MemberStep) for each in step.branches)

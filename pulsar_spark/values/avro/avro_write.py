@@ -38,7 +38,7 @@ from pulsar_spark.values.interfaces import ValueEncoder
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of rows, see ``formats.encoder``; the text of a SchemaError lists all misfits.
+    """Returns the encoder of rows, see ``formats.encoder``; the text of a SchemaError lists all misfits.
 
     A field without a column has its default. A timestamp fits a field of milliseconds if it is a whole number
     of milliseconds. An integer fits a floating point field if the integer loses no digits.
@@ -53,7 +53,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _writer(found: ColumnFit) -> Write:
-    """Makes the writer of a field, which writes the index of the branch if the field is a union."""
+    """Returns the writer of a field, which writes the index of the branch if the field is a union."""
     if isinstance(found.avro, AvroUnion):
         return _members(found)
     write = _plain_writer(found)
@@ -128,7 +128,7 @@ def _branch(write: Write, branch: int) -> Write:
 
 
 def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
-    """Makes the writer of a union of null and one branch; ``write`` receives null rows if ``is_scalar``."""
+    """Returns the writer of a union of null and one branch; ``write`` receives null rows if ``is_scalar``."""
     write_all = _branch(write, branch)
 
     def write_some(column: pa.Array) -> list[Piece]:

@@ -337,7 +337,7 @@ def _take_in_order(
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # An array in ``rest`` has an item in each wave, so its items in ``rest`` follow; they are adjacent.
+        # An array in ``rest`` has an item in each wave. Its items in ``rest`` are adjacent, and follow these.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

@@ -67,7 +67,7 @@ class _TargetError(SchemaError):
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
-    """Makes the tree of steps that decodes values of the writer's type; see ``formats.decoder``.
+    """Returns the tree of steps that decodes values of the writer's type; see ``formats.decoder``.
 
     Raises:
         SchemaError: no value of the writer's type can be read as the reader's type, or the target does not
@@ -142,7 +142,7 @@ class _Resolver:
         *,
         has_siblings: bool = False,
     ) -> steps.Step:
-        """Makes a type's step; ``has_siblings``: as for :meth:`Branches.candidates`."""
+        """Returns a type's step; ``has_siblings``: as for :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(

@@ -38,7 +38,7 @@ _LONG_BRANCH: Final = 0xFD  # bits of a branch's first byte; all are 0 for the b
 
 
 def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
-    """Makes the function that finds the ends of values of a step.
+    """Returns the function that finds the ends of values of a step.
 
     Args:
         is_read_later: True if a reader reads the values afterwards; then the reader checks them, and counts
@@ -94,7 +94,7 @@ def _correct(
 
 
 def _nullable(step: steps.UnionStep) -> FindEnds | None:
-    """Makes the function for a union of null and one short type; None for other unions."""
+    """Returns the function for a union of null and one short type; None for other unions."""
     if len(step.branches) != 2:
         return None
     first, second = step.branches

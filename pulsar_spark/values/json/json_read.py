@@ -53,7 +53,7 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder of values of one version of a schema; see ``formats.decoder``.
+    """Returns the decoder of values of one version of a schema; see ``formats.decoder``.
 
     Fields match by their names. A field must not have different kinds of times in the two versions. A value
     that does not fit its type is bad.

@@ -45,7 +45,7 @@ _QUOTE: Final = b'"'
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Makes the encoder of rows; see ``avro_write.encoder``."""
+    """Returns the encoder of rows; see ``avro_write.encoder``."""
     return RowEncoder(_whole(_writer(fit(parse(schema), source))))
 
 

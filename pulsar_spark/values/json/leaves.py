@@ -469,7 +469,7 @@ _PLAIN: Final = {pa.string().id: {str}, pa.bool_().id: {bool}, pa.int32().id: {i
 
 
 def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
-    """Makes the leaf's array from results of ``LeafForm.convert``."""
+    """Returns the leaf's array from results of ``LeafForm.convert``."""
     if leaf.kind is JsonKind.DECIMAL:
         column = pa.array(values, pa.binary(16))
         return pa.Array.from_buffers(leaf.type, len(column), column.buffers())

@@ -294,7 +294,7 @@ _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
 def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
-    """Makes the tree of a column; arguments and errors as for ``formats.decoder``."""
+    """Returns the tree of a column; arguments and errors as for ``formats.decoder``."""
     is_connect = READ_OFFSET in writer.properties
     is_base64 = is_connect or is_of_java(writer)  # Java's bytes are always base64
     written = parse(writer) if writer != reader else None
@@ -321,7 +321,7 @@ class _Maker:
         self._unions: dict[tuple[JsonNode, ...], int] = {}  # members of a union -> JsonUnion.number
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
-        """Makes the node of a type; ``writer`` is None if the writer has no such type."""
+        """Returns the node of a type; ``writer`` is None if the writer has no such type."""
         writer, plain = _plain(writer), _plain(reader)
         assert plain is not None
         if isinstance(plain, AvroRecord):

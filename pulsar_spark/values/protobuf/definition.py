@@ -312,7 +312,7 @@ _MAKE_IT = "Make the file with protoc --include_imports --descriptor_set_out=FIL
 
 
 def protobuf_schema(descriptors: bytes, message: str) -> Schema:
-    """Makes the schema of values that are a message of protoc's descriptor set.
+    """Returns the schema of values that are a message of protoc's descriptor set.
 
     The schema has only the file that defines the message and its imports, without comments, because every
     task receives the schema.

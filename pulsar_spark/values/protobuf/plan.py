@@ -74,7 +74,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class ProtobufPlan:
-    """Makes the readers of the requested fields, and the descriptors by which their values are parsed.
+    """Builds the readers of the requested fields, and the descriptors by which their values are parsed.
 
     A target of None requests all fields with their own types.
 
@@ -94,7 +94,7 @@ class ProtobufPlan:
     unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
     def root(self, target: pa.DataType | None) -> StructReader:
-        """Makes the reader of the values' message; raises as ``decoder``."""
+        """Returns the reader of the values' message; raises as ``decoder``."""
         message = self.definition.messages[self.definition.root]
         root = self._struct(message, self._message(), target, _Place("", ()))
         while self.unplanned:
@@ -102,7 +102,7 @@ class ProtobufPlan:
         return root
 
     def parser(self) -> Any:
-        """Makes the message class that parses several values at once, as items of its repeated field f1.
+        """Returns the message class that parses several values at once, as items of its repeated field f1.
 
         Raises:
             UnsupportedError: a message has more fields than Protobuf's runtime accepts.
@@ -127,7 +127,7 @@ class ProtobufPlan:
     def _struct(
         self, message: DefinedMessage, own: DescriptorProto, target: pa.DataType | None, place: _Place
     ) -> StructReader:
-        """Makes the reader of a message; adds the requested fields to ``own``."""
+        """Returns the reader of a message; adds the requested fields to ``own``."""
         if len(place.above) == _MAX_DEPTH:
             raise UnsupportedError(
                 f"field {place.path} of the topic's schema is of message {message.name}, which is more than "
@@ -158,7 +158,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Makes the reader of a message's field; None: the field has no column."""
+        """Returns the reader of a message's field; None: the field has no column."""
         inside = place.of(defined.name)
         path = inside.path
         self.fields += 1
@@ -243,7 +243,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Makes the reader of a map; None: the map's values have no column."""
+        """Returns the reader of a map; None: the map's values have no column."""
         fields = fields_of(entry, place.path)
         if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
             raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")

@@ -78,7 +78,7 @@ def check_columns(schema: Schema) -> None:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Makes the decoder, which parses by the reader's descriptors; see ``formats.decoder``."""
+    """Returns the decoder, which parses by the reader's descriptors; see ``formats.decoder``."""
     definition, written = parse(reader), parse(writer)
     if written.root != definition.root:
         raise SchemaError(

@@ -118,7 +118,7 @@ def _view(plain: pa.Buffer) -> memoryview:
 
 
 def _codec(kind: int) -> pa.Codec:
-    """Makes a codec for each call, because codecs are cheap and may not be thread-safe."""
+    """Returns a new codec for each call, because codecs are cheap and may not be thread-safe."""
     if kind not in _ARROW_NAMES:
         raise CorruptError(f"unknown compression type {kind}", advice="Use a newer version of pulsar_spark")
     name = _ARROW_NAMES[kind]

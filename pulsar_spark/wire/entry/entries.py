@@ -109,7 +109,7 @@ class Entries:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Entries:
-        """Makes columns of single entries; payloads are not copied."""
+        """Converts single entries to columns; payloads are not copied."""
         return _of(entries, [one.metadata.ByteSize() + len(one.payload) for one in entries])
 
     def __len__(self) -> int:

@@ -368,7 +368,7 @@ class ScalableTopics:
 
 
 def _as_retriable(error: BrokerError) -> BrokerError:
-    """Makes an error retriable, except an AuthError, because a running query's broker may be restarting."""
+    """Returns an error as retriable, except an AuthError, because a query's broker may be restarting."""
     if error.is_passing or isinstance(error, AuthError):
         return error
     return NotReadyError(error.what, topic=error.topic, advice=error.advice)
