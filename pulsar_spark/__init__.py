@@ -8,7 +8,7 @@ and ``Authentication`` describe the classes that options name.
 
 from typing import TYPE_CHECKING
 
-import pulsar_spark.libraries  # noqa: F401 - before all else: it lets the others be imported
+import pulsar_spark.libraries  # noqa: F401 - first, because it adds the jar's libraries to the path
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,

@@ -92,7 +92,7 @@ def prefetch_each(
     """Yields the items of each stream in turn, while threads prefetch the items of the next streams.
 
     An error of a stream is raised instead of its next item; the next streams can still be used. When the next
-    stream is requested, the rest of the previous stream is dropped. A single stream has no thread.
+    stream is requested, unread items of the previous stream are dropped. A single stream has no thread.
 
     Args:
         streams: functions that make streams; the thread that makes a stream's items also closes it.

@@ -162,7 +162,7 @@ Event: TypeAlias = Connected | Answer | FrameFor | Challenged | Silent
 
 
 class SendMark:
-    """Counts one sender's groups: all ``queued``, and the ones ``taken`` to be sent, last at ``taken_at``."""
+    """Counts a sender's groups: ``queued`` so far, and ``taken`` to be sent, the last one at ``taken_at``."""
 
     __slots__ = ("queued", "taken", "taken_at")
 

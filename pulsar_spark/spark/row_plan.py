@@ -222,7 +222,7 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """Returns the schemas that may be able to read all topics: those with most fields, one per column type.
+    """Returns the schemas that may be able to read all topics: one of each column type with most fields.
 
     Empty if the schemas differ in schema type, because values of some schema types have no columns.
     """

@@ -71,7 +71,7 @@ class Wanted(Protocol):
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
-    """Searches for the entries of ``proof``, which were sent and have no receipt; passes them to it.
+    """Searches for the entries of ``proof``, which were sent and have no receipt; reports to ``proof``.
 
     Calls ``proof.cut_short`` if the search is not complete within one operation timeout.
     """
@@ -82,7 +82,7 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
 
 
 def find_in_sealed(client: Client, topic: TopicName, proof: StoredProof) -> Mapping[Outgoing, MessageId]:
-    """Returns the entries of ``proof`` that are stored in a sealed segment (no more are added), with ids.
+    """Returns the entries of ``proof`` that a sealed segment (one without new entries) has stored, with ids.
 
     If the segment cannot be searched completely, one WARNING says how many messages may be duplicated.
     """

@@ -47,7 +47,7 @@ from pulsar_spark.wire.commands import InitialPosition
 
 # Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which a stream considers the rest of a segment invisible, and asks again
+# Seconds without an entry after which a stream considers a segment's unread entries invisible, and asks again
 # later. A batch read cannot ask again later, so it waits for an operation timeout.
 _SILENCE = 1.0
 _log = logging.getLogger(__name__)

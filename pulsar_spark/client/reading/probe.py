@@ -276,7 +276,7 @@ class Tail(Closing):
             end: last visible message of the partition, without a batch index.
 
         Returns:
-            False if the tail is lost, or too far behind the end; close it then.
+            False if the tail is lost, or too far from the end; close it then.
         """
         self.take()
         self.was_waiting = self.reached >= end and self._consumer.has_permits
@@ -348,8 +348,8 @@ def visible_end(
     Args:
         reported: last message by GET_LAST_MESSAGE_ID, or the position before the first entry.
         stored: last entry, visible or not.
-        silence: seconds without an entry after which the rest counts as invisible, because it belongs to an
-            open transaction. The wait ends early if the broker has read all entries.
+        silence: seconds without an entry after which all further entries count as invisible, because they
+            belong to an open transaction. The wait ends early if the broker has read all entries.
         seen: entry that is known to be visible.
         patience: seconds after which the last entry found so far is returned.
 

@@ -337,12 +337,12 @@ class DedupTask:
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def finish(self) -> None:
-        """Reads the rest of the stored rows; call it after the last rows of this run."""
+        """Reads the remaining stored rows; call it after the last rows of this run."""
         for topic in self.topics:
             self.leave(topic)
 
     def leave(self, topic: TopicName) -> None:
-        """Reads the rest of a topic's stored rows, so that no consumer stays open after its writer.
+        """Reads a topic's remaining stored rows, so that no consumer stays open after its writer.
 
         Raises:
             DuplicatesError: the task is strict, and stored messages cannot be compared.

@@ -81,10 +81,9 @@ class TopicWriter(Closing):
 
     Args:
         topic: topic, or one partition; the broker creates a missing one by its policy.
-        place: numbers of the micro-batch and the task, which choose the first partition for rows without a
-            key. Only the number of rows ends its turn, so a replay sends rows to the same partitions. None:
-            the first partition is random, so short-lived writers do not all use the same one; time also
-            ends a turn.
+        place: numbers of the micro-batch and the task. They choose the first partition of rows without a key,
+            and only rows end a block (:class:`Router`), so a replay chooses the same partitions. None: the
+            first partition is random, so that short-lived writers do not all use the same one.
         look_again: seconds after which a send requests the partitions again. None: never.
         dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
         memory: memory budget that writers share; call ``fit`` of all other writers after adding one. None:
@@ -266,7 +265,7 @@ class TopicWriter(Closing):
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        for some in (opened[:1], opened[1:]):  # a replay found by the first makes the others search
+        for some in (opened[:1], opened[1:]):  # if the first finds a replay, all others search, too
             raise_error_of(run_all([each.read_stored for each in some]))
         self._read_sealed()
         self._open([])  # all partitions, if ``opens_all`` has changed because a replay was found

@@ -204,7 +204,7 @@ def _share_mark(pieces: list[_Piece]) -> bool:
 
 
 def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
-    """Returns the pieces that have a mark in common with the last chunk; all pieces if none has."""
+    """Returns the chunks that share a publish time and sequence id with the last one; all if none does."""
     return [each for each in pieces if each.marks & last.marks] or pieces
 
 

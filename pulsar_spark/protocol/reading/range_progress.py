@@ -197,7 +197,7 @@ class RangeProgress:
         return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
 
     def judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
-        """Judges the rest of the range while no entry is received; None: wait, entries may still follow.
+        """Judges the unread part of the range while no entry is received; None: wait for more entries.
 
         Args:
             last: last visible message of the partition.

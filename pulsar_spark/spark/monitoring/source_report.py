@@ -90,7 +90,7 @@ class SourceReport:
         """Returns the report as JSON for Spark, see the module.
 
         Args:
-            topics: JSON of all partitions. None: it is made from ``partitions``, which may lack those
+            topics: JSON of all partitions. None: it is made from ``partitions``, which may lack partitions
                 without a backlog.
         """
         if topics is None:

@@ -146,7 +146,7 @@ class _Found(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        published: publish time of ``entry`` in ms if there are chunks; the error if the probe failed.
+        published: publish time of ``entry`` in ms; 0 without chunks; the error of a failed probe.
     """
 
     entry: MessageId

@@ -42,7 +42,7 @@ MAX_PROBES = GUESSES + 32
 
 
 class Room(NamedTuple):
-    """A limit, or the unused rest of one, in messages and bytes; None: no limit."""
+    """A limit in messages and bytes, or the unused part of a limit; None: no limit."""
 
     messages: int | None
     size: int | None
@@ -52,7 +52,7 @@ class Room(NamedTuple):
         return Room(*(None if whole is None else whole * weight // of for whole in self))
 
     def less(self, messages: int, size: int) -> Room:
-        """Returns the rest of the limit after ``messages`` messages and ``size`` bytes."""
+        """Returns the unused part of the limit after ``messages`` messages and ``size`` bytes."""
         return Room(
             None if self.messages is None else self.messages - messages,
             None if self.size is None else self.size - size,
@@ -311,8 +311,8 @@ def beyond(
 ) -> MessageId:
     """Returns the end of a batch in a partition whose probed entries all fit: the last probed entry or later.
 
-    ``room``: rest of the partition's limit. With the broker's message indexes the end is searched; otherwise
-    it is estimated from the mean of the probed entries, within the ledger of the last probed entry.
+    ``room``: unused part of the partition's share. With the broker's message indexes the end is searched;
+    otherwise it is estimated from the mean of the probed entries, within the ledger of the last probed entry.
     """
     last = known.entries[-1]
     ledger, first = last.id.ledger, last.id.entry

@@ -320,7 +320,7 @@ class LossReporter:
         self._unwarned.append(topic)
 
     def log_noted(self) -> None:
-        """Warns of messages that may be lost since the last call, and once in a run of deleted partitions.
+        """Warns of the possible losses since the last call, and once in a run of deleted partitions.
 
         Neither is an error, nor counted as a loss.
         """

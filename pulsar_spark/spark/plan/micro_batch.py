@@ -107,7 +107,7 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the tasks of the micro-batch ``(start, end]``, without partitions that lost its messages.
+        """Returns the tasks of ``(start, end]``, without partitions that are deleted or end before ``start``.
 
         Args:
             partitions: state of each partition, in which ``is_start_time_found`` is stored.

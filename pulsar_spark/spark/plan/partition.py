@@ -102,7 +102,7 @@ class Partition:
     """A partition while the subscription is open on it; a position includes all earlier messages.
 
     Attributes:
-        is_reported_late: whether the broker still answers late, as a warning has reported.
+        is_reported_late: whether the broker answers late, and a warning has reported this.
         start: position of the query's subscription when this run opened it.
         acknowledged: position up to which the partition is acknowledged, as far as this run knows.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.

@@ -209,7 +209,7 @@ class Track:
 
 
 def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
-    """Cuts the longest pieces until there are ``wanted``, or each is one entry."""
+    """Raises the numbers of pieces, where pieces are longest, to a sum of ``wanted``, or one per entry."""
     longest = [
         (-length / count, place) for place, (length, count) in enumerate(zip(lengths, pieces, strict=True))
     ]

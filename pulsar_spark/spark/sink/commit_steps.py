@@ -1,8 +1,8 @@
 """The steps in which a driver commits a micro-batch, in order. Pure: the driver executes them.
 
 A micro-batch is committed at one moment: when the first transaction of its intent is committed. Before, a
-restart writes the micro-batch again; afterwards a restart commits the rest. The driver may die between any
-two steps, so before the first commit the intent is durable and each transaction has its marker in the log.
+restart writes the micro-batch again; afterwards a restart commits the other transactions. The driver may die
+between any two steps, so before the first commit the intent is durable and the log has all markers.
 
 A transaction "had ended" if the broker refuses to commit or abort it, or to add the log to it. The broker
 gives the same answer for a committed and an aborted transaction, so its marker in the log decides.
@@ -91,7 +91,7 @@ def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -
 
 
 def _finish_earlier(earlier: Intent, log: LogState, topic: TopicName) -> Steps[bool]:
-    """Commits or aborts the rest of an earlier run's intent; returns whether it is committed."""
+    """Commits or aborts the remaining transactions of an earlier intent; returns whether it is committed."""
     is_committed = earlier.first in log.committed
     if not is_committed:
         _, failures = yield from _take(CommitAction.ABORT, [earlier.first])

@@ -76,7 +76,7 @@ class AvroPayloads:
 
     Attributes:
         bytes: payloads of all rows, one after the other.
-        words, doubles, floats: views of ``bytes``, the little-endian number at each byte.
+        words, doubles, floats: views of ``bytes`` with the little-endian number that begins at each byte.
         start: int64[n], position of each row's first byte.
         end: int64[n], position after each row's last byte.
         bad: bool[n], flags of the rows that cannot be decoded.

@@ -209,7 +209,7 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Replaces values of other types than ``kind`` by None, flagged as bad; True: a value is None."""
+        """Replaces values of other types by None, and flags them as bad; returns True if a value is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds

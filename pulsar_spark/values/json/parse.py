@@ -1,9 +1,9 @@
 """The text of JSON -> Python's objects, and back for JSON of any form.
 
-``msgspec`` parses most payloads. The standard library's ``json`` parses the rest: NaN and infinities, which
-Python's client writes, halves of surrogate pairs, and integers of more digits than Python reads. It parses
-all payloads if msgspec is not installed, because msgspec has no wheel for every machine. Both make the same
-objects.
+``msgspec`` parses most payloads. The standard library's ``json`` parses payloads that have NaN or infinities,
+which Python's client writes, halves of surrogate pairs, or integers of more digits than Python reads. It
+parses all payloads if msgspec is not installed, because msgspec has no wheel for every machine. Both make the
+same objects.
 
 Objects are those of ``json``, but some numbers become bytes with their text: ``-0``, integers of more digits
 than Python reads, and numbers beyond the range of double; with ``keeps_text`` also NaN, infinities, and

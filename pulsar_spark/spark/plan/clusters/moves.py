@@ -53,8 +53,8 @@ class Moves:
     def moved(self, start: Offsets, error: MovedError, existing: Collection[TopicName]) -> Offsets:
         """Returns where the query continues in this cluster; ``start``: last offset in the old cluster.
 
-        A query that returns continues where it left this cluster, because later entries may have had no
-        copies in the other cluster.
+        A query that was in this cluster before continues where it left, because later entries may have had
+        no copies in the other cluster.
 
         Raises:
             DataLossError: copies of unread messages may be gone.
@@ -146,7 +146,7 @@ class Moves:
     def _search(
         self, cluster: str, topic: TopicName, start: MessageId, end: MessageId = MessageId.LATEST
     ) -> tuple[MessageId, Copied, Copied]:
-        """Returns where to continue in this cluster, and the copies around ``cluster``'s start and end."""
+        """Returns where to continue here, and the copies of entries around ``start`` and ``end``."""
         here = copied_partition(self._client, topic, cluster)
         before = here.around(start)
         return here.start_after(before, self._margin_ms), before, here.around(end)

@@ -61,7 +61,7 @@ _MAY_BE = "it may be another cluster, whose message ids say nothing"
 class MovedError(Exception):
     """The checkpoint is from another cluster, whose entries have copies here, so the planner moves the query.
 
-    ``cluster``: that cluster's name, or empty. ``before``: how the query left this cluster, if it was here.
+    ``cluster``: that cluster's name, or empty. ``before``: the query's last positions here, if it was here.
     """
 
     def __init__(self, cluster: str, before: Left | None) -> None:
@@ -79,7 +79,7 @@ class Witnesses:
         self._probes_left = _MAX_PROBES
         self._probes_at = client.now() + _RENEWED_AFTER
         self._is_gone = False  # the checkpoint's witness was deleted; any other entry replaces it
-        self._next: tuple[Witness, float] | None = None  # the next witness, found at this time
+        self._next: tuple[Witness, float] | None = None  # the next witness, and the time when it was found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
         """Returns an entry before the start of a new query, as its first witness; None if there is none.
