@@ -343,11 +343,7 @@ def topic_of(text: str) -> TopicName:
 
 
 def login_of(arguments: argparse.Namespace, url: str, with_tls: str) -> tuple[Credentials | None, TlsOptions]:
-    """Returns the login and the TLS settings.
-
-    Args:
-        with_tls: prefix of a URL with TLS.
-    """
+    """Returns the login and the TLS settings; ``with_tls``: prefix of a URL with TLS."""
     plugin = arguments.auth_plugin
     if plugin is None and arguments.auth_params:
         raise OptionError(

@@ -88,11 +88,7 @@ class Token:
 
 
 class Basic:
-    """A user's name and password.
-
-    Args:
-        params: ``{"userId": ..., "password": ...}``, as in Java.
-    """
+    """A user's name and password; ``params``: ``{"userId": ..., "password": ...}``, as in Java."""
 
     method = "basic"
 

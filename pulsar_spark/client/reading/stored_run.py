@@ -356,11 +356,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _StoredMessages:
-    """Reads messages that a query has stored.
-
-    Attributes:
-        left: number of messages that were read and not decoded.
-    """
+    """Reads messages that a query has stored; ``left``: number of read messages that were not decoded."""
 
     client: Client
     topic: TopicName

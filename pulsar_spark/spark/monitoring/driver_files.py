@@ -207,10 +207,7 @@ def planners_path() -> Path | None:
 
 
 def read_planners(path: Path | None) -> dict[str, SourceReport]:
-    """Reads the last reports of all planners that run on this host, by planner id.
-
-    Works in any thread.
-    """
+    """Reads the last reports of all planners that run on this host, by planner id; works in any thread."""
     found: dict[str, SourceReport] = {}
     try:
         texts = [] if path is None else list(_planners.read_all(path))

@@ -50,11 +50,7 @@ BLOCK_WORK = 4  # units of work for reading the item count of a block
 
 
 class BadAvroError(Exception):
-    """Bytes that are not a value.
-
-    Attributes:
-        path: names of the fields around the mistake, innermost first.
-    """
+    """Bytes that are not a value; ``path``: names of the fields around the mistake, innermost first."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

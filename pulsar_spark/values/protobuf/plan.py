@@ -58,11 +58,7 @@ _KEYS = frozenset(SCALARS) - {_F.TYPE_DOUBLE, _F.TYPE_FLOAT, _F.TYPE_BYTES, _F.T
 
 
 class _Place(NamedTuple):
-    """A place in the tree of fields.
-
-    Attributes:
-        above: full names of the messages that contain the place.
-    """
+    """A place in the tree of fields; ``above``: full names of the messages that contain the place."""
 
     path: str
     above: tuple[str, ...]
