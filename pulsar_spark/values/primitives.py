@@ -331,7 +331,7 @@ class _FixedDecoder:
 def _stored_values(
     values: pa.BinaryArray, stored: np.dtype[np.generic]
 ) -> tuple[Numbers, Flags | None, Flags | None]:
-    """Returns the n values, flags of the rows that have one (None: all), and flags of bad rows or None."""
+    """Returns the n values, flags of the rows that have a value (None: all), and of bad rows (None: none)."""
     count, width = len(values), stored.itemsize
     data_buffer = values.buffers()[2]
     if not count or data_buffer is None:

@@ -153,7 +153,7 @@ class Consumer(Closing):
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last of the received entries that were not returned yet, or None; makes no request."""
+        """Returns the last entry that was received and not returned yet, or None; makes no request."""
         return self._link.inbox.newest
 
     @property

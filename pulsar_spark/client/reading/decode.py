@@ -40,7 +40,7 @@ MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
 # Maximum messages of an entry; small entries have lower limits, see ``max_messages``.
 MAX_MESSAGES = 1_000_000
-# MAX_UNCOMPRESSED of chunked messages, which may be larger: the maximum of an Arrow array.
+# Maximum bytes of a chunked message, uncompressed, which may be larger than an entry: an Arrow array's limit.
 MAX_CHUNKED = 2**31 - 1
 # Seconds that entries of short ranges wait for entries of the next ranges, to be decoded together.
 _JOINED_SECONDS = 0.1

@@ -246,7 +246,7 @@ class DedupProducer(Producer):
             last = self.reopen(self._partition.name, sent + 1)
         except TerminatedError:
             if self.is_sealed:
-                return  # the segments that replace this one prove it
+                return  # the producers of the segments that replace this one prove it
             raise
         if last > sent:  # another program has written under the name before it was opened again
             raise foreign_writes(str(self.topic), self._partition.name)

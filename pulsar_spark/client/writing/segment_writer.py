@@ -1,7 +1,7 @@
 """SegmentWriter: the TopicWriter of a scalable topic. Its partitions are the active segments.
 
-When a segment is split or merged, its producer ends: the rows that it has not stored then go to the
-segments of their keys, before any later row. So the rows of a key stay in order.
+When a segment is split or merged, its producer ends. The rows that the segment has not stored are then sent
+to the segments of their keys, before any later row. So the rows of a key stay in order.
 """
 
 from __future__ import annotations

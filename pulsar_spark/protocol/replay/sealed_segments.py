@@ -15,7 +15,7 @@ from pulsar_spark.protocol.segments import HASHES, Segment
 
 
 class SeenEpochs:
-    """For the last two micro-batches: the first epoch of a topic that this process saw.
+    """Remembers the first epoch of a topic that this process saw in each of the last two micro-batches.
 
     Earlier writes of the same micro-batch are not recorded: when the micro-batch is repeated, an earlier run
     may already have stored rows of the next write.

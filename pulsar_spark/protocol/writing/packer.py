@@ -223,7 +223,7 @@ class Packer:
         return message.entries
 
     def _common(self) -> bytes:
-        """Returns the fields that the metadata of all further entries have in common, which come last."""
+        """Returns the last fields of the metadata, which are the same in all further entries."""
         if self.transaction is None:
             return self.version_field
         return self.version_field + transaction_fields(self.transaction)

@@ -85,7 +85,7 @@ class SentTotals:
     Attributes:
         messages: number of acknowledged messages, with messages that the broker had stored before.
         bytes: bytes of their stored entries: metadata and compressed payloads.
-        first_id: id of the first message (of its last chunk); None if the broker sent no id, because no
+        first_id: id of the first message, or of its last chunk; None if the broker sent no id, because no
             message was sent, or all messages had been stored before.
         last_id: id of the last message; None like ``first_id``.
         found: number of these messages that an earlier run of the same work had stored.
@@ -416,7 +416,7 @@ class PartitionWriter:
 
     @property
     def proven(self) -> dict[Outgoing, MessageId | None]:
-        """Returns the pending entries that were stored before they were sent again, without ids.
+        """Returns the pending entries that were stored before they were sent again, as keys; ids are unknown.
 
         A search cannot find them, because chunks are sent again under another name.
         """

@@ -32,7 +32,7 @@ class PartitionBacklog(NamedTuple):
         partition: partition number as text, ``-1`` for a topic without partitions.
         end: id of the last message, or the query's position if that is later.
         entries: number of broker entries that were not processed when the trigger ran.
-        batch_entries: number of those entries that the micro-batch reads.
+        batch_entries: number of unprocessed entries that the micro-batch reads.
         messages: estimate of the messages in ``entries``; None if unknown.
         oldest_ms: publish time of the first message in ``entries``, in ms since 1970; None if unknown.
         possible_loss: range of messages that may have been deleted before the query read them; empty for

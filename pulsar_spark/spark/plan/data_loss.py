@@ -231,7 +231,7 @@ def judge_answer(
     if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
-    # Brokers remove only acknowledged ledgers. If no acknowledgement was sent, another program moved it.
+    # Brokers remove only acknowledged ledgers. If none was sent, another program moved the subscription.
     is_unasked = is_processed and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_entry and not has_skipped and not is_unasked:
         return _FINE

@@ -125,7 +125,7 @@ class Offsets:
 
 
 class OffsetCache:
-    """Cache of offsets and their dicts, which Spark passes often; rebuilds only what has moved.
+    """Cache of offsets and their dicts, which Spark passes often; rebuilds only the moved positions.
 
     A dict from Spark that equals one of the last two is only compared, not parsed.
     """

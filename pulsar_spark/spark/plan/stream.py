@@ -348,7 +348,7 @@ class QueryPlanner:
     # ---- subscription and topics
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
-        """Returns the result of ``plan``. If it finds a partition deleted, drops that, and calls it again."""
+        """Returns the result of ``plan``; repeats it after dropping a deleted partition that it finds."""
         while True:
             try:
                 return plan()
