@@ -220,7 +220,7 @@ class DedupTask:
         return self.required and topic.base not in self._known
 
     def proven(self, topic: TopicName) -> None:
-        """Records that a topic partition deduplicates."""
+        """Records that brokers deduplicate the topic, as one of its partitions has proven."""
         self._known.add(topic.base)
 
     def spare_name(self, number: int) -> str:
@@ -384,7 +384,7 @@ class DedupTask:
         }
 
     def deduplicates(self) -> bool | None:
-        """Whether the written topics deduplicate; None if no topic was written. Call it after writing."""
+        """Whether brokers deduplicate the written topics; None if none was written. Call it after writing."""
         if self._known:
             return True
         sent = (

@@ -26,10 +26,10 @@ class SeenEpochs:
         self._epoch = self._before = -1  # first epochs of ``_batch``, and of the micro-batch before
 
     def see(self, batch: int, epoch: int) -> int:
-        """Records that a micro-batch has seen an epoch.
+        """Records that this process saw an epoch in a micro-batch.
 
         Returns:
-            The first epoch that the micro-batch before has seen; -1: none. Segments that were sealed by then
+            The first epoch that it saw in the micro-batch before; -1: none. Segments that were sealed by then
             have no rows of ``batch``.
         """
         if batch < self._batch or epoch < self._epoch:  # a checkpoint that was set back, or a new topic

@@ -273,7 +273,7 @@ class SourceReporter:
         self._start_ms = self._triggered_ms = client.time_ms()
 
     def begin_trigger(self) -> None:
-        """Begins a trigger, whose time is the time of later reports."""
+        """Begins a trigger; later reports have its time."""
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, Partition]) -> None:

@@ -206,7 +206,7 @@ class QueryPlanner:
         self._loss_check.reporter.log_noted()
 
     def _acknowledge(self, subscription: Subscription) -> bool:
-        """Acknowledges processed messages; returns whether none are left to acknowledge later."""
+        """Acknowledges processed messages; returns True if none are left to acknowledge later."""
         is_polled = self._quiet.is_polled and self._frozen is None
         return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
 

@@ -55,7 +55,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
     Avro's rules of schema resolution apply, with two differences: a field that the writer lacks and that has
     no default is null, and names of records need not be equal. A value is bad if bytes remain after it, or if
-    its arrays have more items without bytes than it has bytes.
+    its arrays have more items of 0 bytes than the value has bytes.
     """
     wanted = avro_types.parse(reader)
     step = resolve(wanted if writer == reader else avro_types.parse(writer), wanted, target)
