@@ -7,10 +7,9 @@ drawn in :mod:`frames`. It refuses malformed and unusual sections (without a che
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -18,7 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pulsar_spark.arrow.arrays import Bytes, Flags, Ints, every
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields, Numbers
+from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, FieldLists, Fields, Numbers
 from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, big_endian, require, walk
 from pulsar_spark.wire.frame_runs import Messages
 
@@ -117,60 +116,38 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
 
     Used for metadata that ``walk`` refuses, and for few entries, because it is faster then.
     """
-    found = _FieldCollector(len(metadata))
+    body, found = bytearray(), FieldLists(len(metadata))
     for row, one in enumerate(metadata):
-        found.start[row] = len(found.body)
+        found.start[row] = len(body)
         for field, value in one.ListFields():
-            found.add(row, field.number, value)
+            _add(found, body, row, field.number, value)
         for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
             number, value = unknown.field_number, unknown.data
             # Protobuf stores an unknown CompressionType as an unknown field, but readers need the number.
             is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
             if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
-                found.add(row, number, value)
-    return bytes(found.body), found.finish()
+                _add(found, body, row, number, value)
+    return bytes(body), found.finish()
 
 
-class _FieldCollector:
-    def __init__(self, count: int) -> None:
-        self.body = bytearray()
-        self.start = [0] * count
-        self.numbers: dict[int, dict[int, int]] = {}
-        self.spans: dict[int, dict[int, tuple[int, int]]] = {}
-        self.properties: array[int] = array("q")
+def _add(found: FieldLists, body: bytearray, row: int, number: int, value: Any) -> None:
+    """Adds a field of one entry, and its bytes to ``body``."""
+    if number == _PROPERTIES:
+        for one in value:
+            found.properties.extend((row, *_put(body, one.key), *_put(body, one.value)))
+    elif number in _REPEATED:  # readers use only their presence
+        found.set_span(number, row, *_put(body, b""))
+    elif number in _SPANS:
+        found.set_span(number, row, *_put(body, value))
+    elif number in _NUMBERS:
+        found.set_number(number, row, value & _U64)
 
-    def add(self, row: int, number: int, value: object) -> None:
-        if number == _PROPERTIES:
-            assert isinstance(value, Sequence)
-            for one in value:
-                self.properties.extend((row, *self._put(one.key), *self._put(one.value)))
-        elif number in _REPEATED:  # readers use only their presence
-            self.spans.setdefault(number, {})[row] = self._put(b"")
-        elif number in _SPANS:
-            assert isinstance(value, bytes)
-            self.spans.setdefault(number, {})[row] = self._put(value)
-        elif number in _NUMBERS:
-            assert isinstance(value, int)
-            self.numbers.setdefault(number, {})[row] = value & _U64
 
-    def finish(self) -> Fields:
-        start = np.array(self.start, np.int64)
-        fields = Fields(start, (start, start))
-        for number, values in self.numbers.items():
-            signed = np.array(list(values.values()), np.uint64).view(np.int64)
-            fields.set_number(number, np.array(list(values), np.int64), signed)
-        for number, spans in self.spans.items():
-            at, end = np.array(list(spans.values()), np.int64).T
-            fields.set_span(number, np.array(list(spans), np.int64), at, end)
-        if self.properties:
-            row, key, key_end, value, value_end = np.frombuffer(self.properties, np.int64).reshape(-1, 5).T
-            fields.properties = row, key, key_end, value, value_end
-        return fields
-
-    def _put(self, value: bytes) -> tuple[int, int]:
-        at = len(self.body)
-        self.body += value
-        return at, len(self.body)
+def _put(body: bytearray, data: bytes) -> tuple[int, int]:
+    """Appends bytes; returns their start and end."""
+    at = len(body)
+    body += data
+    return at, len(body)
 
 
 _CHECKSUM_MAGIC = 0x0E01

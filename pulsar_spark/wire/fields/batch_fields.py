@@ -9,8 +9,6 @@ corrupt batch.
 
 from __future__ import annotations
 
-from array import array
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -29,7 +27,9 @@ from pulsar_spark.wire.fields.field_spans import (
     PROPERTIES,
     SPANS,
     VARINT,
+    FieldLists,
     Fields,
+    int64s,
 )
 from pulsar_spark.wire.fields.field_walk import (
     FieldKind,
@@ -273,7 +273,7 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
             more than ``max_properties`` in total.
     """
     total = len(body)
-    found = _Lists(count, max_properties)
+    found, value_at = FieldLists(count), int64s(count)
     at = 0
     for row in range(count):
         found.start[row] = at
@@ -284,73 +284,23 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
         if end > total:
             raise CorruptError(f"the metadata of message {row} in a batch ends after the batch")
         try:
-            size = _scan_message(body, row, cursor, end, found)
+            size = _scan_message(body, row, cursor, end, found, max_properties)
         except MalformedError as broken:
             raise CorruptError(f"the metadata of message {row} in a batch is malformed: {broken}") from None
-        found.value_at[row] = end
+        value_at[row] = end
         at = end + size
         if at > total:
             raise CorruptError(f"the payload of message {row} in a batch ends after the batch")
     if at != total:
         raise CorruptError(f"{total - at} bytes follow the last of {count} messages in a batch")
-    return found.finish(total)
+    fields = found.finish()
+    fields.value = np.frombuffer(value_at, np.int64), np.append(fields.start[1:], total)
+    return fields
 
 
-class _Lists:
-    """Collects the results of a scan in arrays that become ``Fields`` without a copy."""
-
-    def __init__(self, count: int, max_properties: int) -> None:
-        self.start = _zeros(count)
-        self.value_at = _zeros(count)
-        self.numbers: dict[int, array[int]] = {}
-        self.spans: dict[int, tuple[array[int], array[int]]] = {}
-        self.has: dict[int, bytearray] = {}
-        self.properties: array[int] = array("q")
-        self._max_properties = max_properties
-
-    def set_number(self, number: int, row: int, value: int) -> None:
-        if number not in self.numbers:
-            self.numbers[number] = _zeros(len(self.start), "Q")
-            self.has[number] = bytearray(len(self.start))
-        self.numbers[number][row] = value
-        self.has[number][row] = 1
-
-    def set_span(self, number: int, row: int, at: int, end: int) -> None:
-        if number not in self.spans:
-            self.spans[number] = _zeros(len(self.start)), _zeros(len(self.start))
-            self.has[number] = bytearray(len(self.start))
-        all_at, all_end = self.spans[number]
-        all_at[row], all_end[row] = at, end
-        self.has[number][row] = 1
-
-    def add_property(self, row: int, spans: tuple[int, int, int, int]) -> None:
-        self.properties.extend((row, *spans))
-        if len(self.properties) > 5 * self._max_properties:
-            raise MalformedError(f"more than {self._max_properties} properties, which is the maximum")
-
-    def finish(self, total: int) -> Fields:
-        start, value_at = (np.frombuffer(one, np.int64) for one in (self.start, self.value_at))
-        fields = Fields(start, (value_at, np.append(start[1:], total)))
-        for number, flags in self.has.items():
-            has = np.frombuffer(flags, np.bool_)
-            if number in self.numbers:
-                fields.numbers[number] = np.frombuffer(self.numbers[number], np.int64), has
-            else:
-                at, end = (np.frombuffer(one, np.int64) for one in self.spans[number])
-                for column in (at, end):
-                    np.copyto(column, start, where=~has)
-                fields.spans[number] = at, end, has
-        if self.properties:
-            row, key, key_end, value, value_end = np.frombuffer(self.properties, np.int64).reshape(-1, 5).T
-            fields.properties = row, key, key_end, value, value_end
-        return fields
-
-
-def _zeros(count: int, kind: str = "q") -> array[int]:
-    return array(kind, bytes(8 * count))
-
-
-def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -> int:
+def _scan_message(
+    body: bytes, row: int, cursor: int, end: int, found: FieldLists, max_properties: int
+) -> int:
     """Reads one message's metadata; returns its payload size."""
     size = -1
     while cursor < end:
@@ -376,7 +326,9 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
         if cursor > end:
             raise MalformedError("a field that ends after its message")
         if number == PROPERTIES:
-            found.add_property(row, _scan_property(body, at, cursor))
+            found.properties.extend((row, *_scan_property(body, at, cursor)))
+            if len(found.properties) > 5 * max_properties:
+                raise MalformedError(f"more than {max_properties} properties, which is the maximum")
         else:
             found.set_span(number, row, at, cursor)
     if not 0 <= size <= LARGEST_BATCH:

@@ -24,6 +24,7 @@ The layout of a batch, and of the KeyValue inside field 1:
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -144,6 +145,62 @@ class Fields:
             return 0
         rows = self.properties[0]
         return int(np.diff(np.searchsorted(rows, first), append=len(rows)).max())
+
+
+class FieldLists:
+    """Collects the fields of n messages that are read one by one, in arrays that become ``Fields`` uncopied.
+
+    Attributes:
+        start: start of each message.
+        properties: for each property the message, and start and end of name and value.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.start = int64s(count)
+        self.properties: array[int] = array("q")
+        self._numbers: dict[int, array[int]] = {}
+        self._spans: dict[int, tuple[array[int], array[int]]] = {}
+        self._has: dict[int, bytearray] = {}
+
+    def set_number(self, number: int, row: int, value: int) -> None:
+        """Stores a numeric field of one message, an unsigned 64-bit number; overwrites an earlier value."""
+        if number not in self._numbers:
+            self._numbers[number] = int64s(len(self.start), "Q")
+            self._has[number] = bytearray(len(self.start))
+        self._numbers[number][row] = value
+        self._has[number][row] = 1
+
+    def set_span(self, number: int, row: int, at: int, end: int) -> None:
+        """Stores a field of bytes of one message; overwrites an earlier position."""
+        if number not in self._spans:
+            self._spans[number] = int64s(len(self.start)), int64s(len(self.start))
+            self._has[number] = bytearray(len(self.start))
+        all_at, all_end = self._spans[number]
+        all_at[row], all_end[row] = at, end
+        self._has[number][row] = 1
+
+    def finish(self) -> Fields:
+        """Returns the fields; the caller sets ``value``."""
+        start = np.frombuffer(self.start, np.int64)
+        fields = Fields(start, (start, start))
+        for number, flags in self._has.items():
+            has = np.frombuffer(flags, np.bool_)
+            if number in self._numbers:
+                fields.numbers[number] = np.frombuffer(self._numbers[number], np.int64), has
+            else:
+                at, end = (np.frombuffer(one, np.int64) for one in self._spans[number])
+                for column in (at, end):
+                    np.copyto(column, start, where=~has)
+                fields.spans[number] = at, end, has
+        if self.properties:
+            row, key, key_end, value, value_end = np.frombuffer(self.properties, np.int64).reshape(-1, 5).T
+            fields.properties = row, key, key_end, value, value_end
+        return fields
+
+
+def int64s(count: int, kind: str = "q") -> array[int]:
+    """Returns ``count`` zeros of 64 bits."""
+    return array(kind, bytes(8 * count))
 
 
 Words: TypeAlias = npt.NDArray[np.uint64]
