@@ -24,11 +24,10 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import (
     DecodedBatches,
     decode_batches,
-    decode_joined,
     decode_singles,
 )
 from pulsar_spark.wire.columns.message_columns import DecodedColumns
-from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
+from pulsar_spark.wire.entry.codecs import decompress, decompress_together
 from pulsar_spark.wire.entry.entries import FREE_MESSAGES, Entries, Entry, max_messages
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
@@ -369,9 +368,9 @@ def _decoded(parts: list[Entries]) -> DecodedBatches:
     if all((part.compression == pb.LZ4).all() for part in parts):
         sizes = np.concatenate([part.uncompressed_size for part in parts])
         blocks = [payload for part in parts for payload in part.payloads]
-        body = decompress_together(blocks, sizes.tolist())
-        if body is not None:
-            return decode_joined(body, sizes, counts, SEPARATOR_SIZE)
+        payloads = decompress_together(blocks, sizes.tolist())
+        if payloads is not None:
+            return decode_batches(payloads, counts)
     return decode_batches([payload for part in parts for payload in _plain(part)], counts)
 
 

@@ -49,7 +49,7 @@ from pulsar_spark.wire.columns.message_columns import (
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.fields import field_spans as fs
-from pulsar_spark.wire.fields.batch_fields import find_fields, find_separated_fields
+from pulsar_spark.wire.fields.batch_fields import find_fields
 
 _SMALL = 4096  # mean bytes of a payload; smaller payloads are copied
 _BATCH_NUMBERS = fs.Numbers(
@@ -103,32 +103,15 @@ def decode_batches(payloads: Sequence[Buffer], counts: Sequence[int] | Ints) -> 
             MAX_PROPERTIES, or a key flagged as base64 is not base64. Decode the batches one by one to find
             the corrupt batch.
     """
-    return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
-
-
-def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, gap: int = 0) -> DecodedBatches:
-    """Decodes consecutive batch payloads in ``body``, by the rules of :func:`decode_batches`.
-
-    Args:
-        counts: ``num_messages_in_batch`` of each payload.
-        gap: number of unused bytes after each payload, also the last.
-
-    Raises:
-        CorruptError: as in :func:`decode_batches`.
-    """
-    expected = np.array(counts)
+    body, sizes, expected = joined_buffer(payloads), np.array(list(map(len, payloads))), np.array(counts)
     if expected.min() <= 0:
         raise CorruptError(f"a batch of {expected.min()} messages")
     max_properties = fs.MAX_PROPERTIES * len(expected)
-    fields = find_separated_fields(body, expected, gap, max_properties) if gap else None
-    if fields is None:
-        if gap:
-            body, gap = _without_gaps(body, sizes, gap), 0
-        fields = find_fields(body, int(expected.sum()), max_properties)
+    fields = find_fields(body, int(expected.sum()), max_properties)
     first = np.cumsum(expected) - expected
     if (most := fields.max_properties(first)) > fs.MAX_PROPERTIES:
         raise CorruptError(f"a batch of {most} properties; the maximum is {fs.MAX_PROPERTIES}")
-    if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():
+    if (fields.start[first] != np.cumsum(sizes) - sizes).any():
         raise CorruptError("a batch that does not end with its last message")
     rows, remaining = _remaining(fields), expected
     if rows is not None:
@@ -173,12 +156,6 @@ def encode_batch_messages(
     if order is not None:
         return join_in_order(pieces, order)
     return join(pieces, count)
-
-
-def _without_gaps(body: pa.Buffer, sizes: Ints, gap: int) -> pa.Buffer:
-    view, starts = memoryview(body).cast("B"), np.cumsum(sizes + gap) - sizes - gap
-    ends = starts + sizes
-    return joined_buffer([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
 
 
 def _remaining(fields: fs.Fields) -> Ints | None:

@@ -29,11 +29,9 @@ _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
 _LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
 _U32 = struct.Struct("<I")
 
-# Bytes of the separator after each block that is decompressed with others. The separator is random, so no
-# producer can fake it. Its bytes are above 0x7f, so it does not look like the size at a message's start.
-SEPARATOR_SIZE = 8
-_SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
-_SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # stored, not compressed
+# Follows each block that is decompressed with others. It is random, so no producer can fake it.
+_SEPARATOR = os.urandom(8)
+_SEPARATOR_BLOCK = _U32.pack(len(_SEPARATOR) | 1 << 31) + _SEPARATOR  # stored, not compressed
 _U32_MASK = 0xFFFFFFFF
 _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 
@@ -85,8 +83,8 @@ def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> B
     return _view(plain)
 
 
-def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Buffer | None:
-    """Decompresses LZ4 blocks into one buffer, several times faster than one by one.
+def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[memoryview] | None:
+    """Decompresses LZ4 blocks in one call, several times faster than one by one.
 
     Args:
         blocks: one or more blocks.
@@ -94,9 +92,8 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Bu
             no block can shift the bytes of the next.
 
     Returns:
-        The bytes of each block, with ``SEPARATOR_SIZE`` meaningless bytes after each, also after the last.
-        None if a block is empty, malformed, larger than an LZ4 frame allows, or of another size;
-        ``decompress`` finds the block and the fault.
+        The bytes of each block. None if a block is empty, malformed, larger than an LZ4 frame allows, or of
+        another size; ``decompress`` finds the block and the fault.
     """
     if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
         return None
@@ -104,13 +101,15 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Bu
         plain = _decompress_lz4(blocks, sizes, _SEPARATOR_BLOCK)
     except (OSError, pa.ArrowException):
         return None
-    view, end = _view(plain), 0
+    view, at, found = _view(plain), 0, []
     for size in sizes:
+        end = at + size
         # A block of a wrong size shifts the separator after it.
-        if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
+        if view[end : end + len(_SEPARATOR)] != _SEPARATOR:
             return None
-        end += size + SEPARATOR_SIZE
-    return plain
+        found.append(view[at:end])
+        at = end + len(_SEPARATOR)
+    return found
 
 
 def _view(plain: pa.Buffer) -> memoryview:
@@ -151,7 +150,7 @@ def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: b
 
     The sum must not be 0, because 0 means unknown. ``separator``: encoded block to add after each block.
     """
-    total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
+    total = sum(sizes) + (len(_SEPARATOR) * len(blocks) if separator else 0)
     pieces: list[Buffer] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
     for block in blocks:
         pieces += (_U32.pack(len(block)), block, separator)

@@ -77,47 +77,28 @@ def find_fields(
     data = np.frombuffer(body, np.uint8)
     if not 0 < count <= len(data) // _MIN_MESSAGE_SIZE or len(data) > LARGEST_BATCH:
         raise CorruptError(f"a batch of {len(data)} bytes cannot hold {count} messages")
-    fields = _walk_at_once(data, count, max_properties) if count >= _FEW else None
+    if count < _FEW:
+        return scan(bytes(body), count, max_properties)
+    fields = _walk_from(data, _starts_of_one_size(data, count), max_properties)
+    if fields is None and len(data) < _LONG * count:
+        fields = _walk_from(data, _starts_by_search(data, count), max_properties)
     if fields is not None:
         return fields
     indexed = bytes(body)  # reading single bytes of other types takes longer
-    if count >= _FEW:
-        fields = _walk_from(data, _starts_by_steps(indexed, count), max_properties)
+    fields = _walk_from(data, _starts_by_steps(indexed, count), max_properties)
     return scan(indexed, count, max_properties) if fields is None else fields
-
-
-def find_separated_fields(
-    body: bytes | bytearray | memoryview | pa.Buffer, counts: Ints, gap: int, max_properties: int
-) -> Fields | None:
-    """Finds the fields of several decompressed batches in ``body``, each followed by ``gap`` unused bytes.
-
-    ``counts``: number of messages in each batch. Returns None if the batches are malformed or cannot be read
-    at once; then remove the gaps and call ``find_fields``.
-    """
-    data, count = np.frombuffer(body, np.uint8), int(counts.sum())
-    if not _FEW <= count <= len(data) // _MIN_MESSAGE_SIZE or len(data) > LARGEST_BATCH:
-        return None
-    after = np.zeros(count, np.int64)
-    after[np.cumsum(counts) - 1] = gap
-    return _walk_at_once(data, count, max_properties, after)
 
 
 # ---- guesses of the messages' starts
 
 
-def _starts_of_one_size(body: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
+def _starts_of_one_size(body: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """Returns the starts of messages of one size; None if they cannot have one size."""
-    gaps = 0 if after is None else int(after.sum())
-    size, rest = divmod(len(body) - gaps, count)
-    if rest or size < _MIN_MESSAGE_SIZE:
-        return None
-    starts = np.arange(count) * size
-    if after is not None:
-        starts[1:] += np.cumsum(after[:-1])
-    return starts
+    size, rest = divmod(len(body), count)
+    return None if rest else np.arange(count) * size
 
 
-def _starts_by_search(body: npt.NDArray[np.uint8], count: int, gap: int = 0) -> Ints | None:
+def _starts_by_search(body: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
     The search fails if a value contains such bytes by chance; text and most binary values do not.
@@ -137,12 +118,12 @@ def _starts_by_search(body: npt.NDArray[np.uint8], count: int, gap: int = 0) -> 
     if len(starts) > count:
         starts = starts[(body[starts] == 0) & (body[starts + 1] == 0)]
     if count < len(starts) <= len(body) // _MIN_DISTANCE:
-        starts = _confirmed(body, starts, gap)
+        starts = _confirmed(body, starts)
     return starts if len(starts) == count else None
 
 
-def _confirmed(body: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Returns the guessed starts that are the end of another guessed message, or ``gap`` bytes after it.
+def _confirmed(body: npt.NDArray[np.uint8], starts: Ints) -> Ints:
+    """Returns the guessed starts that are the end of another guessed message.
 
     All other starts are inside of values. Repeats the check after removals, because a removed start may have
     confirmed another. Assumes that only texts below 128 bytes precede ``payload_size``.
@@ -162,7 +143,7 @@ def _confirmed(body: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
         has_more &= bits > 0x7F
     ends = np.minimum(starts + 4 + big_endian(body, np.minimum(starts, last - 3), 4) + size, last + 1)
     for _ in range(_MAX_INSIDE):
-        is_next = np.isin(starts, np.concatenate([[0], ends, ends + gap]), kind="table")
+        is_next = np.isin(starts, np.append(0, ends), kind="table")
         if is_next.all():
             break
         starts, ends = starts[is_next], ends[is_next]
@@ -201,31 +182,15 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 # ---- all messages at once
 
 
-def _walk_at_once(
-    body: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
-) -> Fields | None:
-    """Guesses all starts, by one size or by a search, and reads the fields; None if no guess is right."""
-    fields = _walk_from(body, _starts_of_one_size(body, count, after), max_properties, after)
-    if fields is None and len(body) < _LONG * count:
-        gap = 0 if after is None else int(after.max())
-        fields = _walk_from(body, _starts_by_search(body, count, gap), max_properties, after)
-    return fields
-
-
-def _walk_from(
-    body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int, after: Ints | None = None
-) -> Fields | None:
-    """Walks from the guessed starts; None if there is no guess or the walk fails.
-
-    ``after``: number of bytes between each message and the next; None for no gaps.
-    """
+def _walk_from(body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int) -> Fields | None:
+    """Walks from the guessed starts; None if there is no guess or the walk fails."""
     try:
-        return None if starts is None else _walk(body, starts, max_properties, after)
+        return None if starts is None else _walk(body, starts, max_properties)
     except NotPlainError:
         return None
 
 
-def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after: Ints | None) -> Fields:
+def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> Fields:
     """Reads all fields; raises NotPlainError unless each message ends where the next begins."""
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
     ends, fields = _read_headers(body, starts, max_properties)
@@ -233,8 +198,7 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
     sizes, has = fields.numbers[PAYLOAD_SIZE]
     require(every(has) and every((sizes >= 0) & (sizes <= len(body))))
     value_ends = ends + sizes
-    next_starts = value_ends if after is None else value_ends + after
-    require(every(next_starts[:-1] == starts[1:]) and next_starts[-1] == len(body))
+    require(every(value_ends[:-1] == starts[1:]) and value_ends[-1] == len(body))
     fields.value = ends, value_ends
     return fields
 

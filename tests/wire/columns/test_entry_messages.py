@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError, OptionError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.entry_messages import decode_batches, decode_joined, encode_batch_messages
+from pulsar_spark.wire.columns.entry_messages import decode_batches, encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.loops import for_each
 from tests.wire.columns.batch_rows import (
@@ -40,9 +40,6 @@ def listed(decoded):
     return Decoded(to_rows(decoded.columns), decoded.remaining.tolist(), decoded.batch_index.tolist())
 
 
-GAP = bytes(range(0x80, 0x88))
-
-
 def one_by_one(payloads, counts):
     alone = [together([payload], [count]) for payload, count in zip(payloads, counts, strict=True)]
     return Decoded(*(list(chain.from_iterable(parts)) for parts in zip(*alone, strict=True)))
@@ -52,19 +49,7 @@ def together(payloads, counts):
     return listed(decode_batches(payloads, counts))
 
 
-def in_one_buffer(payloads, counts):
-    sizes = np.array([len(payload) for payload in payloads])
-    return listed(decode_joined(pa.py_buffer(b"".join(map(bytes, payloads))), sizes, np.array(counts)))
-
-
-def with_gaps(payloads, counts):
-    """Each is followed by bytes that belong to none."""
-    sizes = np.array([len(payload) for payload in payloads])
-    body = pa.py_buffer(b"".join(bytes(payload) + GAP for payload in payloads))
-    return listed(decode_joined(body, sizes, np.array(counts), len(GAP)))
-
-
-WAYS = (one_by_one, together, in_one_buffer, with_gaps)
+WAYS = (one_by_one, together)
 each_way = pytest.mark.parametrize("decode", WAYS)
 
 
@@ -178,11 +163,9 @@ def test_any_runs_of_encoded_messages_are_batches(rows, data):
     encoded = encode_batch_messages(to_columns(rows))
     cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=4))})
     batches = [rows[first:last] for first, last in pairwise(cuts)]
-    bounds = encoded.offsets[cuts]
-    body = pa.py_buffer(encoded.buffer)
-    assert listed(decode_joined(body, np.diff(bounds), [len(part) for part in batches])) == whole(batches)
-    for part, (first, last) in zip(batches, pairwise(bounds), strict=True):
-        assert together([encoded.buffer[first:last]], [len(part)]) == whole([part])
+    payloads = [encoded.buffer[first:last] for first, last in pairwise(encoded.offsets[cuts])]
+    for decode in WAYS:
+        assert decode(payloads, list(map(len, batches))) == whole(batches)
 
 
 @each_way
@@ -305,7 +288,7 @@ def test_text_that_is_not_utf8_survives_as_far_as_its_column_can_hold_it(decode,
 def test_columns_that_no_message_has_are_none():
     for columns in (
         decode_batches([message(b"v")], [1]).columns,
-        decode_joined(pa.py_buffer(ONE * 2), np.array([len(ONE)] * 2), [1, 1]).columns,
+        decode_batches([ONE] * 2, [1, 1]).columns,
     ):
         assert columns.event_time is None
         assert columns.properties is None
@@ -425,20 +408,19 @@ def test_a_batch_is_not_continued_by_the_next(decode, case):
 
 
 def test_sizes_that_are_wrong_but_for_their_sum_are_refused():
-    body = pa.py_buffer(ONE + TWO)
-    right = np.array([len(ONE), len(TWO)])
-    assert len(decode_joined(body, right, [1, 2]).columns) == 3
+    body, right = ONE + TWO, len(ONE)
+    assert len(decode_batches([body[:right], body[right:]], [1, 2]).columns) == 3
     for shift in (1, -1, len(TWO) // 2, -len(ONE)):
         with pytest.raises(CorruptError, match="does not end with its last message"):
-            decode_joined(body, right + np.array([shift, -shift]), [1, 2])
+            decode_batches([body[: right + shift], body[right + shift :]], [1, 2])
 
 
 def test_more_than_arrow_can_hold_and_more_messages_than_bytes_are_refused_unread():
     huge = np.zeros(2**31, np.uint8)  # pages that nobody touches take no memory
     with pytest.raises(CorruptError, match=f"a batch of {2**31} bytes"):
-        decode_joined(pa.py_buffer(huge), np.array([2**30, 2**30]), [1, 1])
+        decode_batches([memoryview(huge)], [2])
     with pytest.raises(CorruptError, match="cannot hold 4000000000 messages"):
-        decode_joined(pa.py_buffer(ONE * 2), np.array([len(ONE)] * 2), np.array([2 * 10**9, 2 * 10**9]))
+        decode_batches([ONE] * 2, np.array([2 * 10**9, 2 * 10**9]))
 
 
 @pytest.mark.parametrize("count", [1, 2, 40])
@@ -449,6 +431,4 @@ def test_a_key_that_ends_the_buffer(key, count):
     length = len(key).to_bytes(1, "big") if len(key) < 128 else bytes([len(key) & 0x7F | 0x80, len(key) >> 7])
     body = frame(size + b"\x12" + length + key) * count
     assert body.endswith(key)
-    found = together([body], [count])
-    assert found.rows == [Row(value=b"", key=key)] * count
-    assert found == in_one_buffer([body], [count])
+    assert together([body], [count]).rows == [Row(value=b"", key=key)] * count

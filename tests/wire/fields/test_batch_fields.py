@@ -17,7 +17,6 @@ from pulsar_spark.wire.fields.batch_fields import (
     _starts_by_search,
     _starts_of_one_size,
     find_fields,
-    find_separated_fields,
     scan,
 )
 from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES, Fields
@@ -110,16 +109,14 @@ def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, p
 
 @pytest.mark.parametrize("size", [1, 200, 40_000])
 @pytest.mark.parametrize("fields", [{}, {"partition_key": b"key"}, {"partition_key": b"k" * 127}])
-@pytest.mark.parametrize("gap", [b"", b"<gap->"])
-def test_the_search_leaves_out_what_looks_like_a_header_inside_of_a_value(size, fields, gap):
+def test_the_search_leaves_out_what_looks_like_a_header_inside_of_a_value(size, fields):
     """Numbers of Avro have such bytes by chance."""
     head = message(b"", **fields)[:9]
     starts, body = [], b""
     for row in range(50):
         starts.append(len(body))
         body += message(b"v" * size + head * (row % 3) + b"\0" * (row % 5) + b"v" * (row % 7), **fields)
-        body += gap if row % 10 == 9 else b""
-    np.testing.assert_array_equal(_starts_by_search(as_array(body), 50, len(gap)), starts)
+    np.testing.assert_array_equal(_starts_by_search(as_array(body), 50), starts)
 
 
 def test_a_body_full_of_what_looks_like_headers_takes_not_much_more_memory_than_small_messages():
@@ -171,18 +168,6 @@ def test_long_messages_of_different_sizes_are_not_searched(monkeypatch):
     assert_same(find_fields(body, 51), scan(body, 51))
 
 
-@pytest.mark.parametrize("payload", [b"value", b"v" * 3000])
-@pytest.mark.usefixtures("no_other_guess")
-def test_one_size_of_messages_in_several_batches(payload):
-    one, gap = message(payload, partition_key=b"k"), b"<gap->"
-    counts = np.array([3, 1, 40, 7])
-    body = b"".join(one * count + gap for count in counts.tolist())
-    places = [at for at in range(len(body)) if body.startswith(one, at)]
-    fields = find_separated_fields(body, counts, len(gap), MAX_PROPERTIES)
-    assert fields is not None
-    np.testing.assert_array_equal(fields.start, places)
-
-
 @pytest.mark.parametrize("sizes", [[4, 6] * 25, [5] * 20 + [6, 4] + [5] * 28, [4] * 49 + [54]])
 def test_the_average_size_is_not_that_of_each_message(sizes):
     body = b"".join(message(b"v" * size) for size in sizes)
@@ -195,7 +180,7 @@ def test_a_value_that_looks_like_a_message_of_the_average_size():
     short = message(b"vv")
     assert len(short) * 2 == len(one)
     body = one * 20 + message(b"v" * 10 + one) + short + short + one * 27
-    assert _starts_of_one_size(as_array(body), 50, None) is not None
+    assert _starts_of_one_size(as_array(body), 50) is not None
     assert_same(find_fields(body, 50), scan(body, 50))
 
 
@@ -209,7 +194,7 @@ def test_a_wrong_guess_is_not_walked_through_other_messages(monkeypatch):
     starts = np.append(0, np.arange(1, 50) * len(lure) - len(header))
     starts[-1] = 49 * len(lure)
     with pytest.raises(NotPlainError):
-        batch_fields._walk(as_array(body), starts, MAX_PROPERTIES, None)
+        batch_fields._walk(as_array(body), starts, MAX_PROPERTIES)
     assert not walked
 
 
