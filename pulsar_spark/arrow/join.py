@@ -21,8 +21,6 @@ from pulsar_spark.errors import OptionError
 
 MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 _BLOCK = 1 << 18  # bytes of rows joined at a time
-# Maximum bytes of each row of a short column, see ``_parts``.
-_SHORT = 64
 
 
 class EncodedField(NamedTuple):
@@ -63,11 +61,6 @@ def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
     ]
 
 
-def shared_field(data: bytes) -> EncodedField:
-    """Returns a field with the same bytes in all rows."""
-    return EncodedField(pa.scalar(data, pa.binary()), len(data))
-
-
 def big_endian(sizes: Ints) -> EncodedField:
     """Encodes each number in 4 bytes, the most significant first; each distinct number only once."""
     return encode_distinct(sizes, lambda different: fixed_width(different.astype(">u4").tobytes(), 4))
@@ -106,7 +99,6 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     alike = _join_alike(pieces, count, None)
     if alike is not None:
         return alike
-    pieces = _merged(pieces)
     _check_size(int(total_sizes(pieces, count).sum()))
     if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):
         return EncodedMessages(memoryview(b""), np.zeros(count + 1, np.int64))
@@ -167,29 +159,16 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """Returns the parts of a row in the order of copying: each part's offset in the row, and its items.
-
-    A part has n items, or one item for all rows. Shared fields are copied before columns. If only a short
-    column lies between two shared fields, they are one part with zeros in between, because one copy takes
-    less time than two. The column's bytes then overwrite the zeros.
-    """
-    shared, columns = [], []
-    run, end = bytearray(), 0
+    """Returns each field's offset in the row, and its items: n items, or one item for all rows."""
+    parts: list[tuple[int, npt.NDArray[np.void]]] = []
+    at = 0
     for (data, _), size in zip(pieces, sizes, strict=True):
-        end += size
-        if isinstance(data, pa.Scalar):
-            run += data.as_py()
-            continue
         if size:
-            columns.append((end - size, _items(data, size)))
-        if size <= _SHORT:
-            run += bytes(size)
-        else:
-            shared.append((end - size, run))
-            run = bytearray()
-    shared.append((end, run))
-    items = [(at - len(run), np.frombuffer(run, np.dtype((np.void, len(run))))) for at, run in shared if run]
-    return items + columns
+            is_shared = isinstance(data, pa.Scalar)
+            item = np.dtype((np.void, size))
+            parts.append((at, np.frombuffer(data.as_py(), item) if is_shared else _items(data, item)))
+        at += size
+    return parts
 
 
 def _one_size(sizes: Ints | int) -> int | None:
@@ -199,22 +178,11 @@ def _one_size(sizes: Ints | int) -> int | None:
     return int(sizes[0]) if len(sizes) and every(sizes == sizes[0]) else None
 
 
-def _items(data: pa.BinaryArray, size: int) -> npt.NDArray[np.void]:
-    """Views rows of ``size`` bytes, which is not 0, as n items. A null has no bytes, so no row is null."""
-    kind, begin = np.dtype((np.void, size)), int(offsets_of(data)[0])
-    items: npt.NDArray[np.void] = np.ndarray((len(data),), kind, data.buffers()[2], begin)
+def _items(data: pa.BinaryArray, item: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """Views rows of one size, which is not 0, as n items. A null has no bytes, so no row is null."""
+    begin = int(offsets_of(data)[0])
+    items: npt.NDArray[np.void] = np.ndarray((len(data),), item, data.buffers()[2], begin)
     return items
-
-
-def _merged(pieces: Sequence[EncodedField]) -> list[EncodedField]:
-    """Merges neighbouring shared fields, because each field takes up to 10 ns a row."""
-    merged: list[EncodedField] = []
-    for piece in pieces:
-        if merged and isinstance(merged[-1].data, pa.Scalar) and isinstance(piece.data, pa.Scalar):
-            merged.append(shared_field(merged.pop().data.as_py() + piece.data.as_py()))
-        else:
-            merged.append(piece)
-    return merged
 
 
 def binary_of(data: Buffer | pa.Buffer, offsets: npt.NDArray[np.integer]) -> pa.BinaryArray:

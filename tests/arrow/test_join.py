@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow import join as joining
-from pulsar_spark.arrow.join import EncodedField, join, join_in_order, lengths, shared_field
+from pulsar_spark.arrow.join import EncodedField, join, join_in_order, lengths
 from pulsar_spark.errors import OptionError
 
 
@@ -21,6 +21,11 @@ def items_of(pieces: list[EncodedField], count: int) -> list[bytes]:
 
 def field(data: pa.BinaryArray) -> EncodedField:
     return EncodedField(data, lengths(data))
+
+
+def shared_field(data: bytes) -> EncodedField:
+    """The same bytes in all rows."""
+    return EncodedField(pa.scalar(data, pa.binary()), len(data))
 
 
 @given(st.lists(st.none() | st.binary(max_size=3), max_size=8), st.integers(0, 3))
