@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every, parts_by_size
+from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, parts_by_size
 from pulsar_spark.errors import OptionError
 from pulsar_spark.protocol.segments import Segment
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -252,7 +252,11 @@ def bucket_hashes(hashes: Words, ordering_keys: pa.BinaryArray | None) -> Words:
 
 
 def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
-    """Java's ``String.hashCode``: the sum of unit[i] * 31**(length - 1 - i) over UTF-16 code units."""
+    """Java's ``String.hashCode``: the sum of unit[i] * 31**(length - 1 - i) over UTF-16 code units.
+
+    31 has an inverse modulo 2**32. Let sum[k] be the sum of unit[i] * 31**-i for i < k, over a block of
+    texts. Then the text unit[s:e] has the hash (sum[e] - sum[s]) * 31**(e - 1).
+    """
     units: npt.NDArray[np.uint8 | np.uint16] = data
     if data.max(initial=0) > 0x7F:
         units = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-16-le"), "<u2")
@@ -260,20 +264,6 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
         units_to = np.zeros(len(data) + 1, np.int64)
         np.cumsum((data < 0x80).astype(np.int8) + (data >= 0xC0) + (data >= 0xF0), out=units_to[1:])
         offsets = units_to[offsets]
-    sizes = np.diff(offsets)
-    if every(sizes == sizes[0]):
-        powers = np.ascontiguousarray(_powers(_31, int(sizes[0]))[::-1])
-        hashed: Words = np.einsum("ij,j->i", units.reshape(len(sizes), -1), powers, dtype=np.uint32)
-        return hashed
-    return _java_hash_of_any(units, offsets)
-
-
-def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
-    """Hashes texts of different sizes, which takes 1.5 times as long as texts of one size, or longer.
-
-    31 has an inverse modulo 2**32. Let sum[k] be the sum of unit[i] * 31**-i for i < k, over a block of
-    texts. Then the text unit[s:e] has the hash (sum[e] - sum[s]) * 31**(e - 1).
-    """
     hashed = np.empty(len(offsets) - 1, np.uint32)
     for first, last in parts_by_size(offsets, _HASHED_AT_ONCE):
         begin = offsets[first]
@@ -313,24 +303,15 @@ def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     hashed = np.zeros(len(start), np.uint32)
     whole = sizes & ~3
     in_rounds = 4 * _ROUNDS
-    size = int(sizes[0])
-    has_one_size = size > 0 and every(sizes == size)  # then slices, which take a third of the time
-
-    def words_at(at: int | Ints, rows: slice | Ints) -> Words:
-        places = slice(start[0] + at, start[-1] + at + 1, size) if has_one_size else start[rows] + at
-        found: Words = words[places]
-        return found
-
     for at in range(0, min(int(whole.max()), in_rounds), 4):
-        rows = slice(None) if has_one_size else np.flatnonzero(whole > at)
-        mixed = hashed[rows] ^ _scrambled(words_at(at, rows))
+        rows = np.flatnonzero(whole > at)
+        mixed = hashed[rows] ^ _scrambled(words[start[rows] + at])
         hashed[rows] = _rotated(mixed, 13) * np.uint32(5) + np.uint32(_MURMUR_ADDED)
     for row in np.flatnonzero(whole > in_rounds).tolist():
         rest = words[start[row] + in_rounds : start[row] + whole[row] : 4]
         hashed[row] = _continued(int(hashed[row]), rest)
-    ends, left_of = (whole[0], sizes[:1] - whole[:1]) if has_one_size else (whole, sizes - whole)
-    left = (np.uint32(1) << (8 * left_of).astype(np.uint32)) - np.uint32(1)
-    hashed ^= _scrambled(words_at(ends, slice(None)) & left)
+    left = (np.uint32(1) << (8 * (sizes - whole)).astype(np.uint32)) - np.uint32(1)
+    hashed ^= _scrambled(words[start + whole] & left)
     hashed ^= sizes.astype(np.uint32)
     hashed ^= hashed >> np.uint32(16)
     hashed *= np.uint32(0x85EBCA6B)
