@@ -70,7 +70,7 @@ _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
 
 
 class StoredIds:
-    """One producer's stored, dropped and refused ids; see the module's tables, and ``check_stored``.
+    """One producer's stored, dropped and refused ids; see the module's tables.
 
     Attributes:
         acknowledged_to: highest acknowledged id; -1 for none. The owner raises it with receipts, because a
@@ -130,7 +130,7 @@ class StoredIds:
     def registered(
         self, name: str, last_sequence_id: int, last_at_first: int, pending: Sequence[Outgoing]
     ) -> StoredProof | None:
-        """Judges the pending entries by the broker's last id for the producer's name, see ``check_stored``.
+        """Judges the pending entries by the broker's last id for the producer's name, see ``in_doubt``.
 
         ``last_at_first``: the broker's last id at the first registration under this name; -1 for none.
 
@@ -154,18 +154,58 @@ class StoredIds:
                 advice="Let Spark retry tasks (spark.task.maxFailures)",
             )
         self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
-        in_doubt = check_stored(
-            self._topic,
-            name,
-            last_sequence_id,
-            known,
-            pending,
-            is_shared_name=self._is_shared_name,
-            may_repeat=self._may_repeat,
-            refused=min(self._refused, default=None),
-        )
+        in_doubt = self.in_doubt(last_sequence_id, known, pending)
         self._proof = StoredProof(self._topic, name, in_doubt) if in_doubt else None
         return self._proof
+
+    def in_doubt(self, last: int, known: int, pending: Sequence[Outgoing]) -> list[Outgoing]:
+        """Judges pending entries by the module's tables.
+
+        Args:
+            last: the broker's last id for the producer's name; -1 for none.
+            known: highest id that is otherwise known to be stored.
+
+        Returns:
+            The entries in doubt: they must be found in the topic before any entry is sent again.
+
+        Raises:
+            SendError: the pending entries must not be sent again, by the tables.
+        """
+        messages = sum(entry.messages for entry in pending if entry.transaction is not None)
+        if last < 0:
+            if messages and not self._may_repeat:
+                raise SendError(
+                    f"the connection was lost with {messages} messages of a transaction unacknowledged; they "
+                    "may be stored, and it is not certain that the namespace deduplicates what is sent again",
+                    topic=self._topic,
+                    advice="Enable deduplication for the namespace, or let Spark retry tasks "
+                    "(spark.task.maxFailures)",
+                )
+            return []
+        claimed = [entry for entry in pending if known < entry.sequence_id <= last]
+        if (
+            last > max([known, *(entry.highest_sequence_id for entry in pending)])
+            or any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending)
+            or (claimed and claimed[-1].highest_sequence_id != last)
+        ):
+            raise foreign_writes(self._topic, self._name)
+        if claimed and claimed[-1].kind is EntryKind.CHUNK:
+            raise incomplete_message(self._topic)
+        in_doubt = [entry for entry in claimed if self._is_in_doubt(entry, last)]
+        if any(entry.transaction is not None for entry in in_doubt):
+            raise SendError(
+                f"{messages} messages of a transaction were not acknowledged when the connection was lost, "
+                "and the broker would drop them if they were sent again. Whether all of them are stored "
+                "cannot be read before the transaction ends",
+                topic=self._topic,
+                advice="Let Spark retry tasks (spark.task.maxFailures), or start the query again",
+            )
+        return in_doubt
+
+    def _is_in_doubt(self, claimed: Outgoing, last: int) -> bool:
+        is_last_chunk = claimed.kind.is_chunk and claimed.sequence_id == last
+        was_refused = any(sequence_id <= claimed.sequence_id for sequence_id in self._refused)
+        return is_last_chunk or was_refused or self._is_shared_name or claimed.transaction is not None
 
     def take_proof(self) -> bool:
         """Ends the proof, which must have found all entries in doubt; returns whether there was a proof.
@@ -193,69 +233,6 @@ class StoredIds:
                 topic=self._topic,
                 advice="Run the task or the query again: it writes with the new number",
             )
-
-
-def check_stored(
-    topic: str,
-    producer_name: str,
-    last_sequence_id: int,
-    known: int,
-    pending: Sequence[Outgoing],
-    *,
-    is_shared_name: bool,
-    may_repeat: bool = False,
-    refused: int | None = None,
-) -> list[Outgoing]:
-    """Judges the pending entries of a producer by the module's tables.
-
-    ``is_shared_name``: whether other programs may use the name. ``may_repeat``: whether a transaction's
-    messages may be stored twice. ``refused``: lowest id above ``known`` of a refused entry.
-
-    Returns:
-        The entries in doubt: they must be found in the topic before any entry is sent again.
-
-    Raises:
-        SendError: the pending entries must not be sent again, by the tables.
-    """
-    last = last_sequence_id
-    messages = sum(entry.messages for entry in pending if entry.transaction is not None)
-    if last < 0:
-        if messages and not may_repeat:
-            raise SendError(
-                f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
-                "be stored, and it is not certain that the namespace deduplicates what is sent again",
-                topic=topic,
-                advice="Enable deduplication for the namespace, or let Spark retry tasks "
-                "(spark.task.maxFailures)",
-            )
-        return []
-    claimed = [entry for entry in pending if known < entry.sequence_id <= last]
-    if (
-        last > max([known, *(entry.highest_sequence_id for entry in pending)])
-        or any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending)
-        or (claimed and claimed[-1].highest_sequence_id != last)
-    ):
-        raise foreign_writes(topic, producer_name)
-    if claimed and claimed[-1].kind is EntryKind.CHUNK:
-        raise incomplete_message(topic)
-
-    def is_in_doubt(entry: Outgoing) -> bool:
-        if entry.kind.is_chunk and entry.sequence_id == last:
-            return True
-        if refused is not None and entry.sequence_id >= refused:
-            return True
-        return is_shared_name or entry.transaction is not None
-
-    in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
-    if any(entry.transaction is not None for entry in in_doubt):
-        raise SendError(
-            f"{messages} messages of a transaction were not acknowledged when the connection was lost, and "
-            "the broker would drop them if they were sent again. Whether all of them are stored cannot be "
-            "read before the transaction ends",
-            topic=topic,
-            advice="Let Spark retry tasks (spark.task.maxFailures), or start the query again",
-        )
-    return in_doubt
 
 
 class StoredProof:

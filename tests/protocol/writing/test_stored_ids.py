@@ -10,7 +10,7 @@ import pytest
 from pulsar_spark.errors import NotReadyError, SchemaError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
-from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof, check_stored, foreign_writes
+from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof, foreign_writes
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.entry.origin import Origin, encode_origin
@@ -320,10 +320,18 @@ CASES = {
 }
 
 
+def in_doubt_of(last, known, pending, *, refused=None, **options):
+    ids = StoredIds(TOPIC, **options)
+    ids.registered("me", -1, -1, [])
+    if refused is not None:
+        ids.refused(refused, pb.UnknownError, "")
+    return ids.in_doubt(last, known, pending)
+
+
 def judge(last, known, pending, **options):
     """What is judged, and the entries in doubt."""
     try:
-        found = check_stored(TOPIC, "me", last, known, pending, **options)
+        found = in_doubt_of(last, known, pending, **options)
     except SendError as error:
         return next(each for each in ERRORS if re.search(f"{each}.*{TOPIC}", str(error))), []
     return COMPARE if found else RESEND, found
@@ -362,7 +370,7 @@ def test_what_may_be_stored_twice_is_sent_again_where_nothing_is_known(case):
 @pytest.mark.parametrize(("last", "in_doubt"), [(16, True), (9, False)])
 def test_what_the_broker_refused_is_in_doubt_where_later_ones_are_stored(is_shared_name, last, in_doubt):
     pending = [batch(10, 14), batch(15, 16)]
-    found = check_stored(TOPIC, "me", last, 9, pending, is_shared_name=is_shared_name, refused=10)
+    found = in_doubt_of(last, 9, pending, is_shared_name=is_shared_name, refused=10)
     assert found == (pending if in_doubt else [])
 
 
