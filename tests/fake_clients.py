@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import encode_command_head
+from pulsar_spark.wire.frames import encode_command
 from pulsar_spark.wire.wire_values import to_wire_id
 from tests.fake_topics import FakeCursor, FakeTopic
 
@@ -82,7 +82,7 @@ class FakeConsumer:
                 place = to_wire_id(entry.id)
                 message = pb.CommandMessage(consumer_id=self.id, message_id=place)
                 command = pb.BaseCommand(type=Type.MESSAGE, message=message)
-                self.connection.write(encode_command_head(command, len(entry.section)) + entry.section)
+                self.connection.write(encode_command(command, len(entry.section)) + entry.section)
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,6 @@ from pulsar_spark.wire.frames import (
     FrameReader,
     Received,
     encode_command,
-    encode_command_head,
     encode_section_head,
 )
 
@@ -184,7 +183,7 @@ class RawProducer:
 
     def _exchange(self, send: pb.BaseCommand, metadata: bytes, payload: Buffer) -> MessageId:
         head = encode_section_head(metadata, payload)
-        frame_head = encode_command_head(send, len(head) + len(payload))
+        frame_head = encode_command(send, len(head) + len(payload))
         answer = self._connection.exchange(frame_head, head, payload)
         if not answer.HasField("send_receipt"):
             raise RuntimeError(f"no receipt: {answer}")

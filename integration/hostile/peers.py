@@ -34,7 +34,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.frames import FrameReader, encode_command, encode_command_head
+from pulsar_spark.wire.frames import FrameReader, encode_command
 
 _TOPIC = TopicName.parse("persistent://a/b/t")
 _READER = SubscriptionOptions(name="r", durable=False)
@@ -206,7 +206,7 @@ def _message(consumer: int, entry: int) -> bytes:
     checked = struct.pack(">I", len(metadata)) + metadata + b"value"
     section = b"\x0e\x01" + struct.pack(">I", crc32c(checked)) + checked
     message = {"consumer_id": consumer, "message_id": {"ledgerId": 1, "entryId": entry}}
-    head = encode_command_head(pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=message), len(section))
+    head = encode_command(pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=message), len(section))
     return head + section
 
 

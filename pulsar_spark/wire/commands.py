@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
+from google.protobuf.message import Message
+
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -17,7 +19,12 @@ from pulsar_spark.wire.wire_values import to_wire_id, to_wire_schema, to_wire_ve
 
 PROTOCOL_VERSION = 21
 
-_Type = pb.BaseCommand
+# Message of each command -> its field in BaseCommand, which has the number of the command's type.
+_FIELDS = {
+    field.message_type.full_name: field
+    for field in pb.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
 
 # First bytes of SEND: size of the rest of the frame, size of the command, _SEND_TAGS, size of the body.
 _SEND_HEAD = struct.Struct(">II3sB")
@@ -70,7 +77,7 @@ def connect(client_version: str, proxy_to_broker_url: str | None = None, login: 
     if login is not None:
         command.auth_method_name = login.method
         command.auth_data = login.data
-    return encode_command(pb.BaseCommand(type=_Type.CONNECT, connect=command))
+    return _framed(command)
 
 
 def auth_response(client_version: str, login: Login) -> bytes:
@@ -80,17 +87,17 @@ def auth_response(client_version: str, login: Login) -> bytes:
         protocol_version=PROTOCOL_VERSION,
         response=pb.AuthData(auth_method_name=login.method, auth_data=login.data),
     )
-    return encode_command(pb.BaseCommand(type=_Type.AUTH_RESPONSE, authResponse=command))
+    return _framed(command)
 
 
 def ping() -> bytes:
     """PING."""
-    return encode_command(pb.BaseCommand(type=_Type.PING, ping=pb.CommandPing()))
+    return _framed(pb.CommandPing())
 
 
 def pong() -> bytes:
     """PONG."""
-    return encode_command(pb.BaseCommand(type=_Type.PONG, pong=pb.CommandPong()))
+    return _framed(pb.CommandPong())
 
 
 def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
@@ -98,7 +105,7 @@ def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
     command = pb.CommandPartitionedTopicMetadata(
         topic=topic, request_id=request_id, metadata_auto_creation_enabled=create
     )
-    return encode_command(pb.BaseCommand(type=_Type.PARTITIONED_METADATA, partitionMetadata=command))
+    return _framed(command)
 
 
 def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | None = None) -> bytes:
@@ -109,7 +116,7 @@ def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | 
         authoritative=authoritative,
         advertised_listener_name=listener,
     )
-    return encode_command(pb.BaseCommand(type=_Type.LOOKUP, lookupTopic=command))
+    return _framed(command)
 
 
 def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = None) -> bytes:
@@ -121,7 +128,7 @@ def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = N
     command = pb.CommandGetTopicsOfNamespace(
         request_id=request_id, namespace=namespace, topics_pattern=pattern
     )
-    return encode_command(pb.BaseCommand(type=_Type.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=command))
+    return _framed(command)
 
 
 def watch_topic_list(request_id: int, watcher_id: int, namespace: str, pattern: str | None = None) -> bytes:
@@ -132,13 +139,12 @@ def watch_topic_list(request_id: int, watcher_id: int, namespace: str, pattern: 
     command = pb.CommandWatchTopicList(
         request_id=request_id, watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern or ".*"
     )
-    return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST, watchTopicList=command))
+    return _framed(command)
 
 
 def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
     """WATCH_TOPIC_LIST_CLOSE."""
-    command = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
-    return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=command))
+    return _framed(pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id))
 
 
 def scalable_topic_lookup(session_id: int, topic: str, *, create: bool = False) -> bytes:
@@ -147,27 +153,22 @@ def scalable_topic_lookup(session_id: int, topic: str, *, create: bool = False) 
     ``create``: whether the broker may create a missing topic by its policy.
     """
     command = pb.CommandScalableTopicLookup(session_id=session_id, topic=topic, create_if_missing=create)
-    return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_LOOKUP, scalableTopicLookup=command))
+    return _framed(command)
 
 
 def scalable_topic_close(session_id: int) -> bytes:
     """SCALABLE_TOPIC_CLOSE, which has no answer."""
-    command = pb.CommandScalableTopicClose(session_id=session_id)
-    return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_CLOSE, scalableTopicClose=command))
+    return _framed(pb.CommandScalableTopicClose(session_id=session_id))
 
 
 def watch_scalable_topics(watch_id: int, namespace: str) -> bytes:
     """WATCH_SCALABLE_TOPICS: asks for a namespace's scalable topics, and later for each change."""
-    command = pb.CommandWatchScalableTopics(watch_id=watch_id, namespace=namespace)
-    return encode_command(pb.BaseCommand(type=_Type.WATCH_SCALABLE_TOPICS, watchScalableTopics=command))
+    return _framed(pb.CommandWatchScalableTopics(watch_id=watch_id, namespace=namespace))
 
 
 def watch_scalable_topics_close(watch_id: int) -> bytes:
     """WATCH_SCALABLE_TOPICS_CLOSE, which has no answer."""
-    command = pb.CommandWatchScalableTopicsClose(watch_id=watch_id)
-    return encode_command(
-        pb.BaseCommand(type=_Type.WATCH_SCALABLE_TOPICS_CLOSE, watchScalableTopicsClose=command)
-    )
+    return _framed(pb.CommandWatchScalableTopicsClose(watch_id=watch_id))
 
 
 def subscribe(
@@ -212,7 +213,7 @@ def subscribe(
         command.read_compacted = True
     if start is not None:
         command.start_message_id.CopyFrom(to_wire_id(start))
-    return encode_command(pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=command))
+    return _framed(command)
 
 
 def get_schema(request_id: int, topic: str, version: int | None = None) -> bytes:
@@ -220,7 +221,7 @@ def get_schema(request_id: int, topic: str, version: int | None = None) -> bytes
     command = pb.CommandGetSchema(request_id=request_id, topic=topic)
     if version is not None:
         command.schema_version = to_wire_version(version)
-    return encode_command(pb.BaseCommand(type=_Type.GET_SCHEMA, getSchema=command))
+    return _framed(command)
 
 
 def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
@@ -229,13 +230,12 @@ def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
     The topic must exist, and must have been looked up.
     """
     command = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=to_wire_schema(schema))
-    return encode_command(pb.BaseCommand(type=_Type.GET_OR_CREATE_SCHEMA, getOrCreateSchema=command))
+    return _framed(command)
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
     """FLOW: ``permits`` more messages, at least 1; for fewer the broker closes the connection."""
-    command = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
-    return encode_command(pb.BaseCommand(type=_Type.FLOW, flow=command))
+    return _framed(pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
 
 
 def ack(request_id: int | None, consumer_id: int, message_id: MessageId) -> bytes:
@@ -246,19 +246,17 @@ def ack(request_id: int | None, consumer_id: int, message_id: MessageId) -> byte
         message_id=[to_wire_id(message_id.whole_entry)],
         request_id=request_id,
     )
-    return encode_command(pb.BaseCommand(type=_Type.ACK, ack=command))
+    return _framed(command)
 
 
 def get_last_message_id(request_id: int, consumer_id: int) -> bytes:
     """GET_LAST_MESSAGE_ID of a consumer's topic; needs no permits."""
-    command = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
-    return encode_command(pb.BaseCommand(type=_Type.GET_LAST_MESSAGE_ID, getLastMessageId=command))
+    return _framed(pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id))
 
 
 def consumer_stats(request_id: int, consumer_id: int) -> bytes:
     """CONSUMER_STATS of one consumer and its subscription."""
-    command = pb.CommandConsumerStats(request_id=request_id, consumer_id=consumer_id)
-    return encode_command(pb.BaseCommand(type=_Type.CONSUMER_STATS, consumerStats=command))
+    return _framed(pb.CommandConsumerStats(request_id=request_id, consumer_id=consumer_id))
 
 
 def seek(request_id: int, consumer_id: int, target: MessageId | int) -> bytes:
@@ -268,19 +266,17 @@ def seek(request_id: int, consumer_id: int, target: MessageId | int) -> bytes:
         command.message_id.CopyFrom(to_wire_id(target))
     else:
         command.message_publish_time = target
-    return encode_command(pb.BaseCommand(type=_Type.SEEK, seek=command))
+    return _framed(command)
 
 
 def unsubscribe(request_id: int, consumer_id: int) -> bytes:
     """UNSUBSCRIBE: removes the subscription and its position."""
-    command = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
-    return encode_command(pb.BaseCommand(type=_Type.UNSUBSCRIBE, unsubscribe=command))
+    return _framed(pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id))
 
 
 def close_consumer(request_id: int, consumer_id: int) -> bytes:
     """CLOSE_CONSUMER."""
-    command = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
-    return encode_command(pb.BaseCommand(type=_Type.CLOSE_CONSUMER, close_consumer=command))
+    return _framed(pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id))
 
 
 def producer(
@@ -321,13 +317,12 @@ def producer(
         command.schema.CopyFrom(to_wire_schema(schema))
     for key, value in properties:
         command.metadata.add(key=key.encode(), value=value.encode())
-    return encode_command(pb.BaseCommand(type=_Type.PRODUCER, producer=command))
+    return _framed(command)
 
 
 def close_producer(request_id: int, producer_id: int) -> bytes:
     """CLOSE_PRODUCER."""
-    command = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
-    return encode_command(pb.BaseCommand(type=_Type.CLOSE_PRODUCER, close_producer=command))
+    return _framed(pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id))
 
 
 def send(
@@ -338,7 +333,7 @@ def send(
     *,
     is_chunk: bool = False,
 ) -> pb.BaseCommand:
-    """SEND of one entry; framed by ``encode_command_head``.
+    """SEND of one entry; framed by ``encode_command``.
 
     Args:
         sequence_ids: sequence ids of the first and the last message.
@@ -353,13 +348,13 @@ def send(
         command.is_chunk = True
     if transaction is not None:
         command.txnid_most_bits, command.txnid_least_bits = transaction
-    return pb.BaseCommand(type=_Type.SEND, send=command)
+    return pb.BaseCommand(type=pb.BaseCommand.SEND, send=command)
 
 
 def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, section_size: int) -> bytes:
     """Frames SEND of one entry; ``section_size`` bytes of payload section must follow.
 
-    The result is the same as with ``send`` and ``encode_command_head``, but no command object is made,
+    The result is the same as with ``send`` and ``encode_command``, but no command object is made,
     because each entry has a command.
     """
     body = _producer_field(producer_id) + varint(sequence_ids[0])
@@ -377,27 +372,29 @@ def _producer_field(producer_id: int) -> bytes:
 
 def tc_client_connect(request_id: int, coordinator: int) -> bytes:
     """TC_CLIENT_CONNECT_REQUEST: makes the broker load a transaction coordinator."""
-    command = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator)
-    return encode_command(
-        pb.BaseCommand(type=_Type.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=command)
-    )
+    return _framed(pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator))
 
 
 def new_txn(request_id: int, coordinator: int, ttl_ms: int) -> bytes:
     """NEW_TXN: a transaction that the broker aborts after ``ttl_ms``."""
-    command = pb.CommandNewTxn(request_id=request_id, tc_id=coordinator, txn_ttl_millis=ttl_ms)
-    return encode_command(pb.BaseCommand(type=_Type.NEW_TXN, newTxn=command))
+    return _framed(pb.CommandNewTxn(request_id=request_id, tc_id=coordinator, txn_ttl_millis=ttl_ms))
 
 
 def add_partition_to_txn(request_id: int, transaction: TxnId, topics: Sequence[str]) -> bytes:
     """ADD_PARTITION_TO_TXN: topic partitions that the transaction writes to."""
     command = pb.CommandAddPartitionToTxn(request_id=request_id, partitions=topics)
     command.txnid_most_bits, command.txnid_least_bits = transaction
-    return encode_command(pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=command))
+    return _framed(command)
 
 
 def end_txn(request_id: int, transaction: TxnId, *, commit: bool) -> bytes:
     """END_TXN: commit or abort."""
     command = pb.CommandEndTxn(request_id=request_id, txn_action=pb.COMMIT if commit else pb.ABORT)
     command.txnid_most_bits, command.txnid_least_bits = transaction
-    return encode_command(pb.BaseCommand(type=_Type.END_TXN, endTxn=command))
+    return _framed(command)
+
+
+def _framed(command: Message) -> bytes:
+    field = _FIELDS[command.DESCRIPTOR.full_name]
+    known = {"type": field.number, field.name: command}
+    return encode_command(pb.BaseCommand(**known))  # type: ignore[arg-type]  # fields are named at runtime

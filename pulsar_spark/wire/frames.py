@@ -76,13 +76,7 @@ class StoredMessage(NamedTuple):
     broker_time: int | None
 
 
-def encode_command(command: pb.BaseCommand) -> bytes:
-    """Frames a command that has no payload."""
-    body = command.SerializeToString()
-    return _SIZES.pack(len(body) + 4, len(body)) + body
-
-
-def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
+def encode_command(command: pb.BaseCommand, section_size: int = 0) -> bytes:
     """Frames a command; ``section_size`` bytes of payload section must follow."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4 + section_size, len(body)) + body

@@ -12,7 +12,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.frames import encode_command_head
+from pulsar_spark.wire.frames import encode_command
 from tests.loops import for_each
 
 UINT64 = 2**64 - 1
@@ -372,7 +372,7 @@ def test_abort():
 def test_the_head_of_an_entry_is_the_same_without_protobuf(producer_id, sequence_id, messages, size):
     ids = sequence_id, sequence_id + messages - 1
     command = commands.send(producer_id, ids, messages)
-    assert commands.send_head(producer_id, ids, messages, size) == encode_command_head(command, size)
+    assert commands.send_head(producer_id, ids, messages, size) == encode_command(command, size)
 
 
 signed = st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1)

@@ -127,7 +127,7 @@ def test_golden_send(kind):
     command = pb.BaseCommand(type=pb.BaseCommand.SEND, send={"producer_id": 1, "sequence_id": 2})
     payload = kind(b"hi")
     head = frames.encode_section_head(METADATA, payload)
-    assert frames.encode_command_head(command, len(head) + len(payload)) + head + payload == SEND
+    assert frames.encode_command(command, len(head) + len(payload)) + head + payload == SEND
 
 
 def test_golden_message():
@@ -202,7 +202,7 @@ def test_sections_round_trip(name, payload, with_broker_entry):
     command = pb.BaseCommand(type=pb.BaseCommand.SEND, send={"producer_id": 1, "sequence_id": 2})
     prefix = BROKER_ENTRY if with_broker_entry else b""
     size = len(prefix) + len(head) + len(payload)
-    stream = frames.encode_command_head(command, size) + prefix + head + payload
+    stream = frames.encode_command(command, size) + prefix + head + payload
     (frame,) = FrameReader().feed(stream)
     stored = decode_payload_section(frame.payload_section)
     assert (stored.metadata, bytes(stored.payload)) == (metadata, payload)

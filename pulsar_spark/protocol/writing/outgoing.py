@@ -13,7 +13,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.encode_metadata import chunk_fields
-from pulsar_spark.wire.frames import encode_command_head, encode_section_head, is_intact, metadata_of_head
+from pulsar_spark.wire.frames import encode_command, encode_section_head, is_intact, metadata_of_head
 
 
 class EntryKind(Enum):
@@ -84,7 +84,7 @@ class Outgoing:
         if self.transaction is None and not is_chunk:
             return commands.send_head(producer_id, ids, self.messages, self.size), self.head, self.payload
         command = commands.send(producer_id, ids, self.messages, self.transaction, is_chunk=is_chunk)
-        return encode_command_head(command, self.size), self.head, self.payload
+        return encode_command(command, self.size), self.head, self.payload
 
     @property
     def metadata(self) -> pb.MessageMetadata:

@@ -16,7 +16,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frame_runs import Messages
-from pulsar_spark.wire.frames import encode_command_head
+from pulsar_spark.wire.frames import encode_command
 from tests.client.clients import TOPIC, numbered, singles, wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, cut, refuses, says, silence
 from tests.fake_clients import Type
@@ -286,7 +286,7 @@ def test_frames_go_to_the_handlers_of_their_ids(broker, session):
         notes.wait_for(lambda notes=notes, count=count: len(_positions(notes)) == count)
         assert _positions(notes) == [(1, entry) for entry in range(count)]
     section = section_of(b"sent")
-    session.send(encode_command_head(commands.send(1, (7, 7), 1), len(section)), section)
+    session.send(encode_command(commands.send(1, (7, 7), 1), len(section)), section)
     producer.wait_for(lambda: producer.frames)
     assert producer.frames[0].sequence_ids == [7]
     broker.create("new")
@@ -342,7 +342,7 @@ def test_more_than_a_socket_takes_at_once_arrives_whole(broker, session):
             part
             for number, section in enumerate(sections)
             for part in (
-                encode_command_head(commands.send(1, (number, number), 1), len(section)),
+                encode_command(commands.send(1, (number, number), 1), len(section)),
                 memoryview(section),
             )
         )
@@ -357,7 +357,7 @@ def test_what_a_broker_does_not_read_waits_where_it_counts_as_waiting(broker, se
     register(session)
     broker.script(Type.SEND, [silence] * 40)
     section = section_of(bytes(1 << 20))
-    frame = encode_command_head(commands.send(1, (0, 0), 1), len(section)) + section
+    frame = encode_command(commands.send(1, (0, 0), 1), len(section)) + section
     marks = [SendMark() for _ in range(40)]
     with broker.changed:  # it reads no more
         for mark in marks:
