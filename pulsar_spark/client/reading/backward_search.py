@@ -29,7 +29,7 @@ from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.replay.run_search import Unseen
-from pulsar_spark.protocol.writing.outgoing import Outgoing
+from pulsar_spark.protocol.writing.pending import Outgoing
 from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField

@@ -23,8 +23,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
 from pulsar_spark.protocol.writing.batcher import Batch
-from pulsar_spark.protocol.writing.outgoing import Outgoing
-from pulsar_spark.protocol.writing.pending import MemoryBudget
+from pulsar_spark.protocol.writing.pending import MemoryBudget, Outgoing
 from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin

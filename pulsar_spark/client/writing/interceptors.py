@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 OnReceipt: TypeAlias = Callable[[Outgoing, MessageId | None], None]

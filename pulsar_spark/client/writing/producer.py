@@ -28,10 +28,9 @@ from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_ne
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.pauses import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
-from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, SentTotals, Step, WriterState
-from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.pending import MemoryBudget, Outgoing, PendingWindow
 from pulsar_spark.protocol.writing.routing import Words
 from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb

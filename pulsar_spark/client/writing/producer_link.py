@@ -15,8 +15,8 @@ from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOpt
 from pulsar_spark.errors import BusyError, ClosedError, DeadlineError, NotReadyError, PulsarError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.connection import Role, SendMark
-from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
+from pulsar_spark.protocol.writing.pending import Outgoing
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frame_runs import Receipts

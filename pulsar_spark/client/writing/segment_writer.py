@@ -43,9 +43,8 @@ from pulsar_spark.protocol.writing.batcher import (
     keyed_rows,
     order_by_group,
 )
-from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.partition_writer import SentTotals
-from pulsar_spark.protocol.writing.pending import MemoryBudget
+from pulsar_spark.protocol.writing.pending import MemoryBudget, Outgoing
 from pulsar_spark.protocol.writing.routing import (
     Partitions,
     SegmentRouter,

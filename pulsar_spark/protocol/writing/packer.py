@@ -15,7 +15,7 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.batcher import Batch, SequenceIds
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, SplitMessage
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import compress

@@ -66,9 +66,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
-from pulsar_spark.protocol.writing.pending import PendingWindow
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 

@@ -61,7 +61,7 @@ from collections.abc import Iterable, Sequence
 
 from pulsar_spark.errors import NotReadyError, SchemaError, SendError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 from pulsar_spark.wire.entry.entries import Entry
 
 # Refusal of an entry that is sent again while a deduplicating broker still stores the earlier copy.

@@ -11,7 +11,7 @@ from pulsar_spark.client.reading.backward_search import find_stored, search_back
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.replay import run_search
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.origin import Origin
 from pulsar_spark.wire.wire_values import from_wire_id

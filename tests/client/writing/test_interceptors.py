@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.client.writing.interceptors import Interceptors, ProducerInterceptor
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 COLUMNS = MessageColumns(value=pa.array([b"a", b"b"]), key=pa.nulls(2, pa.binary()))

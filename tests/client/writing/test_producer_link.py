@@ -10,7 +10,7 @@ import pytest
 from pulsar_spark.client import AccessMode, Producer
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.frame_runs import Receipts

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pulsar_spark.errors import AuthError, ConnectError, TerminatedError, TopicNotFoundError
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, WriterState
-from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.pending import EntryKind, MemoryBudget, Outgoing, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
-from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.pending import EntryKind, MemoryBudget, Outgoing, PendingWindow
 
 # Limit, how many windows each owner has, the part of a window.
 CASES = {

@@ -6,8 +6,8 @@ import pytest
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.protocol.writing.batcher import Batch
-from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
+from pulsar_spark.protocol.writing.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import decompress

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.writing import packer
 from pulsar_spark.protocol.writing.batcher import Batcher
-from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
+from pulsar_spark.protocol.writing.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle, decode_batches
 from tests.protocol.writing.partition_writers import (

@@ -1,8 +1,8 @@
 """What receipts add up to."""
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.partition_writer import ReceiptTally, SentTotals
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 
 HAD_IT = -1, -1
 

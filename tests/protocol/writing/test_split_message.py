@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol.writing.outgoing import EntryKind, SplitMessage
-from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.pending import EntryKind, MemoryBudget, PendingWindow, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import decode_payload_section
 

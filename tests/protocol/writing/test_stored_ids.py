@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_spark.errors import NotReadyError, SchemaError, SendError
 from pulsar_spark.ids import TxnId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.pending import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof, foreign_writes
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entry
