@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker import EmbeddedBrokerError
 from pulsar_spark_broker.jars import VERSION_VARIABLE, known_versions
 from pulsar_spark_broker.process import DEFAULT_JVM, Jvm
 from pulsar_spark_broker.standalone import ONCE_SETTINGS, StandaloneBroker

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pulsar_spark_broker.errors import EmbeddedBrokerError
-from pulsar_spark_broker.maven import run_maven
+from pulsar_spark_broker import EmbeddedBrokerError
+from pulsar_spark_broker.java import run_maven
 
 # Names the version of Pulsar that tests run on.
 VERSION_VARIABLE = "PULSAR_SPARK_TEST_PULSAR"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker import EmbeddedBrokerError
 from pulsar_spark_broker.jars import broker_jars
 from pulsar_spark_broker.ports import free_port
 from pulsar_spark_broker.process import DEFAULT_JVM, BrokerProcess, Jvm, Restartable, broker_command

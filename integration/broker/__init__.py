@@ -2,7 +2,7 @@
 
 from integration.broker.admin import Admin, AdminError
 from integration.broker.standalone import StandaloneBroker
-from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker import EmbeddedBrokerError
 from pulsar_spark_broker.ports import free_port
 from pulsar_spark_broker.process import Jvm
 

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from integration.broker.admin import Admin
 from integration.broker.waiting import wait_until
-from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker import EmbeddedBrokerError
 from pulsar_spark_broker.jars import broker_jars
 from pulsar_spark_broker.ports import free_port
 from pulsar_spark_broker.process import BrokerProcess, Jvm, Restartable, java_command

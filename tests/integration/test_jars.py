@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from pulsar_spark_broker import jars
-from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker import EmbeddedBrokerError, jars
 
 
 @pytest.fixture
