@@ -326,7 +326,7 @@ class Producer:
                     writer.lost(NotReadyError("the broker closed the producer"))
             if has_receipts:
                 self._reopening.yielded()
-                writer.receipts_taken(time.monotonic())
+                writer.window.progress(time.monotonic())
             self._changed.notify_all()
 
     def _take_receipts(self, receipts: Receipts) -> bool:

@@ -118,7 +118,7 @@ class Packer:
         Raises:
             SendError: a message is larger than the broker accepts.
         """
-        for number in np.flatnonzero(np.diff(offsets) > self.max_shared_size):
+        for number in np.flatnonzero(np.diff(offsets) > self.shared_size(self.max_message_size)):
             start, end = int(offsets[number]), int(offsets[number + 1])
             message = body[start:end]
             room = self.max_batch_size - (_key_excess(first_message(message)) if self._key_based else 0)
@@ -146,7 +146,8 @@ class Packer:
             CryptoError: the entry cannot be encrypted.
         """
         body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
-        keyed_by = self._keyed_by(body)
+        # The message whose keys the entry's metadata gets; None: it gets no keys.
+        keyed_by = None if self._encryption is not None and not self._key_based else first_message(body)
         key_excess = 0 if keyed_by is None else _key_excess(keyed_by)
         compression, payload = self._packed(body, key_excess)
         if len(payload) + key_excess > self.max_batch_size and not self._key_based:
@@ -258,13 +259,8 @@ class Packer:
         """Maximum uncompressed bytes of a batch that always fits into an entry; raises as ``room``."""
         return self.max_message_size - self.room
 
-    @property
-    def max_shared_size(self) -> int:
-        """Maximum bytes of a batch of several messages that fits into an entry."""
-        return self.shared_size(self.max_message_size)
-
     def shared_size(self, max_size: int) -> int:
-        """Returns ``max_shared_size`` for entries of ``max_size`` bytes; half of it for key-based batches."""
+        """Returns the maximum bytes of a batch of several messages for an entry of ``max_size`` bytes."""
         size = max_size - self.room
         return size // 2 if self._key_based else size
 
@@ -287,12 +283,6 @@ class Packer:
         if ids[1] >= following:
             self.next_sequence_id = ids[1] + 1
         return ids
-
-    def _keyed_by(self, body: Buffer) -> pb.SingleMessageMetadata | None:
-        """Returns the batch's first message, whose keys the metadata gets; None: it gets no keys."""
-        if self._encryption is not None and not self._key_based:
-            return None
-        return first_message(body)
 
     def _packed(self, body: Buffer, key_excess: int = 0) -> tuple[pb.CompressionType, Buffer]:
         payload = compress(self._compression, body)

@@ -283,10 +283,6 @@ class PartitionWriter:
                 self.dropped += entry.messages
         return entry
 
-    def receipts_taken(self, now: float) -> None:
-        """Records that all receipts of one read were processed."""
-        self.window.progress(now)
-
     def progress(self, at: float) -> None:
         """Records the time at which bytes of this producer's entries, or bytes queued before them, were sent.
 

@@ -104,12 +104,12 @@ def test_what_is_refused_or_cut_again_and_again_fails_after_the_send_timeout(bro
 
 
 def test_what_is_pending_is_sent_again_without_asking_for_keys(broker, client, topic, monkeypatch):
-    def no_keys(_packer):
+    def no_keys(*_given):
         raise CryptoError("the key reader fails")
 
     producer = open_producer(client)
     broker.script(Type.SEND, [cut])
-    monkeypatch.setattr(Packer, "max_shared_size", property(no_keys))
+    monkeypatch.setattr(Packer, "shared_size", no_keys)
     store(producer, numbered(2), closes=True)
     assert topic.values == numbered(2)
 

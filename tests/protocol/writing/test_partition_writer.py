@@ -219,7 +219,7 @@ def test_receipts_still_count_after_the_send_timeout():
 def test_the_send_timeout_runs_from_the_last_receipts_or_bytes():
     writer = writer_in(FULL)
     writer.receipt(0, *PLACE)
-    writer.receipts_taken(TIMEOUT - 1)
+    writer.window.progress(TIMEOUT - 1)
     assert writer.window.due_at == 2 * TIMEOUT - 1
     assert writer.next_step(TIMEOUT) is Step.WAIT
     writer.progress(TIMEOUT)

@@ -73,9 +73,9 @@ def test_a_missing_key_is_an_error_before_anything_is_sent():
             raise CryptoError("no key")
 
     with pytest.raises(CryptoError, match=TOPIC):
-        _ = registered(encryption=NoKey()).max_shared_size
+        registered(encryption=NoKey()).shared_size(MAX_MESSAGE)
 
 
 def test_where_batches_have_one_key_half_is_left_for_it():
-    assert registered(key_based=True).max_shared_size == 100
-    assert registered().max_shared_size == 200
+    assert registered(key_based=True).shared_size(MAX_MESSAGE) == 100
+    assert registered().shared_size(MAX_MESSAGE) == 200
