@@ -16,7 +16,7 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from itertools import count
 
 import pyarrow as pa
 
@@ -26,13 +26,17 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 _ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
-_LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
-_U32 = struct.Struct("<I")
-
-# Follows each block that is decompressed with others. It is random, so no producer can fake it.
-_SEPARATOR = os.urandom(8)
-_SEPARATOR_BLOCK = _U32.pack(len(_SEPARATOR) | 1 << 31) + _SEPARATOR  # stored, not compressed
-_U32_MASK = 0xFFFFFFFF
+# Maximum bytes of a block -> the rest of an LZ4 frame's head: version 1, independent blocks, no checksums.
+_LZ4_FRAMES = {
+    1 << 16: b"\x60\x40\x82",
+    1 << 18: b"\x60\x50\xfb",
+    1 << 20: b"\x60\x60\x51",
+    1 << 22: b"\x60\x70\x73",
+}
+_LZ4_LARGEST = max(_LZ4_FRAMES)
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+# The first of the numbers that separate decompressed blocks. It is random, so no producer can fake them.
+_separators = count(int.from_bytes(os.urandom(7), "little"))
 _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 
 
@@ -71,8 +75,8 @@ def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> B
         raise CorruptError("a SNAPPY payload does not have the declared size")
     codec = _codec(kind)
     try:
-        if kind == pb.LZ4 and uncompressed_size and max(uncompressed_size, len(data)) <= _LZ4_BLOCK_SIZES[-1]:
-            return _view(_decompress_lz4([data], [uncompressed_size]))
+        if kind == pb.LZ4 and uncompressed_size and max(uncompressed_size, len(data)) <= _LZ4_LARGEST:
+            return _decompress_lz4([data], [uncompressed_size])[0]
         plain = codec.decompress(data, uncompressed_size)
     except (OSError, pa.ArrowException):
         raise CorruptError(
@@ -95,21 +99,12 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[
         The bytes of each block. None if a block is empty, malformed, larger than an LZ4 frame allows, or of
         another size; ``decompress`` finds the block and the fault.
     """
-    if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
+    if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_LARGEST:
         return None
     try:
-        plain = _decompress_lz4(blocks, sizes, _SEPARATOR_BLOCK)
+        return _decompress_lz4(blocks, sizes)
     except (OSError, pa.ArrowException):
         return None
-    view, at, found = _view(plain), 0, []
-    for size in sizes:
-        end = at + size
-        # A block of a wrong size shifts the separator after it.
-        if view[end : end + len(_SEPARATOR)] != _SEPARATOR:
-            return None
-        found.append(view[at:end])
-        at = end + len(_SEPARATOR)
-    return found
 
 
 def _view(plain: pa.Buffer) -> memoryview:
@@ -145,41 +140,29 @@ def _snappy_size(data: Buffer) -> int:
     return -1
 
 
-def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
-    """Decompresses raw blocks as one LZ4 frame; the decoder verifies the sum of their sizes.
+def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[memoryview]:
+    """Decompresses raw blocks as one LZ4 frame; raises OSError if a block is malformed or of another size.
 
-    The sum must not be 0, because 0 means unknown. ``separator``: encoded block to add after each block.
+    A separator follows each block: if a block has another size, the separator is not at its place. Each call
+    has another separator, because the memory for the result may still contain the last one.
     """
-    total = sum(sizes) + (len(_SEPARATOR) * len(blocks) if separator else 0)
-    pieces: list[Buffer] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
+    separator = _U64.pack(next(_separators))
+    stored = _U32.pack(len(separator) | 1 << 31) + separator  # as a block that is not compressed
+    largest = max(*sizes, *map(len, blocks))
+    head = next(head for size, head in _LZ4_FRAMES.items() if largest <= size)
+    pieces: list[Buffer] = [_LZ4_MAGIC, head]
     for block in blocks:
-        pieces += (_U32.pack(len(block)), block, separator)
-    pieces.append(_LZ4_END)
-    return pa.Codec("lz4").decompress(b"".join(pieces), total)
-
-
-@lru_cache(maxsize=4096)
-def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """Returns an LZ4 frame's head; ``largest``: maximum bytes of a block, compressed or decompressed."""
-    block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
-    # Version 1, independent blocks, no checksums, with the content size.
-    descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
-    return _LZ4_MAGIC + descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,))
-
-
-def _xxh32(data: bytes) -> int:
-    """XXH32 of less than 16 bytes, with seed 0."""
-    value = 374761393 + len(data)
-    whole = len(data) // 4 * 4
-    for at in range(0, whole, 4):
-        value = value + int.from_bytes(data[at : at + 4], "little") * 3266489917 & _U32_MASK
-        value = (value << 17 | value >> 15) * 668265263 & _U32_MASK
-    for byte in data[whole:]:
-        value = value + byte * 374761393 & _U32_MASK
-        value = (value << 11 | value >> 21) * 2654435761 & _U32_MASK
-    value = (value ^ value >> 15) * 2246822519 & _U32_MASK
-    value = (value ^ value >> 13) * 3266489917 & _U32_MASK
-    return value ^ value >> 16
+        pieces += (_U32.pack(len(block)), block, stored)
+    frame = b"".join([*pieces, _LZ4_END])
+    view = _view(pa.Codec("lz4").decompress(frame, sum(sizes) + len(separator) * len(blocks)))
+    found, at = [], 0
+    for size in sizes:
+        end = at + size
+        if view[end : end + len(separator)] != separator:
+            raise OSError("an LZ4 block of another size")
+        found.append(view[at:end])
+        at = end + len(separator)
+    return found
 
 
 def _fits(codec: pa.Codec, data: Buffer, size: int) -> bool:

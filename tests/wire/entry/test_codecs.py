@@ -169,6 +169,12 @@ def test_a_block_cannot_take_bytes_of_another_by_being_too_long(count, shift, dr
     assert decompress_together(lz4(parts), sizes) is None
 
 
+def test_memory_that_another_call_has_used_does_not_hide_a_short_block():
+    for _ in range(20):
+        assert decompress_together(lz4([TEXT]), [len(TEXT)]) == [TEXT]
+        assert decompress_together(lz4([TEXT[:-8]]), [len(TEXT)]) is None
+
+
 @pytest.mark.parametrize("bad", [b"", b"\xff", compress(pb.LZ4, TEXT)[:-3]])
 def test_blocks_together_with_a_bad_one_are_refused(bad):
     assert decompress_together([*lz4([TEXT]), bad], [len(TEXT)] * 2) is None
