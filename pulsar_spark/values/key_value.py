@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
+from pulsar_spark.arrow.arrays import Flags, gather, offsets_of, with_nulls
 from pulsar_spark.arrow.join import EncodedField, big_endian, binary_of, join, lengths
-from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder, type_name

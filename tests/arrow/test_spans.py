@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import spans
-from pulsar_spark.arrow.spans import gather, grid_of, grid_of_rows, items_at
+from pulsar_spark.arrow import arrays
+from pulsar_spark.arrow.arrays import gather, grid_of, grid_of_rows, items_at
 
 BODY = bytes(range(256)) * 4
 
@@ -24,7 +24,7 @@ def gathered(at, end, has=None, held=None):
 
 @pytest.fixture(autouse=True)
 def rows_of_any_length(monkeypatch):
-    monkeypatch.setattr(spans, "_SHORT", 1)
+    monkeypatch.setattr(arrays, "_SHORT", 1)
 
 
 @given(
@@ -98,7 +98,7 @@ def test_what_is_viewed_is_what_lies_at_the_positions(first, rows, across, step,
 
 
 def test_several_short_rows_are_no_grid(monkeypatch):
-    monkeypatch.setattr(spans, "_SHORT", 4)
+    monkeypatch.setattr(arrays, "_SHORT", 4)
     assert grid_of(positions(0, 2, 3, 5, 1)) is None
     assert grid_of(positions(0, 2, 4, 5, 1)) is not None
     assert grid_of(positions(0, 1, 3, 5, 1)) is not None

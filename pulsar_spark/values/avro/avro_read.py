@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, joined, offsets_of, parts_by_size
-from pulsar_spark.arrow.spans import gather
+from pulsar_spark.arrow.arrays import Flags, Ints, gather, joined, offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types, steps

@@ -20,7 +20,7 @@ from typing import NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_nulls
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, gather, joined_buffer, offsets_of, with_nulls
 from pulsar_spark.arrow.join import (
     EncodedField,
     EncodedMessages,
@@ -32,7 +32,6 @@ from pulsar_spark.arrow.join import (
     lengths,
     total_sizes,
 )
-from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import (

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, bytes_of, with_nulls
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, bytes_of, gather, with_nulls
 from pulsar_spark.arrow.join import (
     MAX_SIZE,
     EncodedField,
@@ -30,7 +30,6 @@ from pulsar_spark.arrow.join import (
     total_sizes,
     varints,
 )
-from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import CorruptError, OptionError
 from pulsar_spark.wire.fields.field_spans import AlikeHeaders, Fields, Numbers
 

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
-from pulsar_spark.arrow.spans import gather
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, gather
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.unparsable import UNPARSABLE

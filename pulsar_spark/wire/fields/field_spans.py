@@ -32,8 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Bytes, Flags, Ints
-from pulsar_spark.arrow.spans import Grid, Span, copy_spans, grid_of_rows
+from pulsar_spark.arrow.arrays import Bytes, Flags, Grid, Ints, Span, copy_spans, grid_of_rows
 
 PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64 = 1, 2, 3, 4, 5, 6
 ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = 7, 8, 9, 10

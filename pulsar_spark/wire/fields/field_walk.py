@@ -15,8 +15,7 @@ from enum import Enum, auto
 
 import numpy as np
 
-from pulsar_spark.arrow.arrays import Bytes, Ints, every
-from pulsar_spark.arrow.spans import Grid, grid_of, grid_of_rows, items_at
+from pulsar_spark.arrow.arrays import Bytes, Grid, Ints, every, grid_of, grid_of_rows, items_at
 from pulsar_spark.errors import assert_never
 from pulsar_spark.wire.fields.field_spans import (
     BYTES,

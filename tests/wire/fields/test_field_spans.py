@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.arrow.spans import Grid
+from pulsar_spark.arrow.arrays import Grid
 from pulsar_spark.wire.fields.field_spans import AlikeHeaders, HeaderLayout, PropertySpans
 
 KEY, ORDERING_KEY, EMPTY = 2, 7, 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import spans
+from pulsar_spark.arrow import arrays
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import _BATCH_NUMBERS as NUMBERS
@@ -79,7 +79,7 @@ def alike(draw, one_size):
 @pytest.mark.parametrize("short", [0, 1000], ids=["copied", "in place"])
 def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, one_size, monkeypatch):
     monkeypatch.setattr(field_walk, "_SHORT", short)
-    monkeypatch.setattr(spans, "_SHORT", 1)
+    monkeypatch.setattr(arrays, "_SHORT", 1)
 
     @given(alike(one_size), st.data())
     def of(messages, data):
