@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 
 import numpy as np
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer_link import (
     CLOSE_TIMEOUT,
     ConsumerLink,
@@ -19,12 +18,7 @@ from pulsar_spark.client.consuming.consumer_link import (
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.pending_calls import MappedFuture
-from pulsar_spark.errors import (
-    CorruptError,
-    PulsarError,
-    UnsupportedError,
-    from_server,
-)
+from pulsar_spark.errors import CorruptError, NotReadyError, PulsarError, UnsupportedError, from_server
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands, wire_values
@@ -41,7 +35,7 @@ _HAS_ACKED = "MarkDeletingMarkedPosition"
 _log = logging.getLogger(__name__)
 
 
-class Consumer(Closing):
+class Consumer(ConsumerLink):
     """A consumer on one topic partition; not thread-safe.
 
     It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
@@ -66,14 +60,10 @@ class Consumer(Closing):
         permits: Permits | None = None,
         on_arrival: Callable[[], object] | None = None,
     ) -> None:
-        self.topic = topic
-        self._client = client
-        self._is_durable = options.durable
-        self._permits = permits
         self._acked: MessageId | None = None  # position of the last acknowledgement
         self._is_acked = True  # whether the broker has confirmed ``_acked``
         self._corrupt: CorruptError | None = None
-        self._link = ConsumerLink(client, topic, options, permits, on_arrival)
+        super().__init__(client, topic, options, permits, on_arrival)
 
     def receive(
         self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
@@ -95,41 +85,29 @@ class Consumer(Closing):
             raise self._corrupt
         # After the deadline, only entries received before it are returned, because new entries may arrive
         # without end.
-        while self._link.inbox.holds_groups or not deadline.passed:
+        while self.inbox.holds_groups or not deadline.passed:
             try:
-                self._link.grant(remaining_entries)
+                self.ask_for(remaining_entries)
                 quiet = deadline if idle is None else deadline.at_most(idle)
-                group = self._link.take_group(quiet.left)
+                group = self._take_group(quiet.left)
             except PulsarError as error:
                 if not error.retriable:
                     raise error.located(str(self.topic)) from error
                 _log.info("%s: subscribing again: %s", self.topic, error)
-                self._link.open(deadline)
+                self._open_in_time(deadline)
                 continue
             if group:
                 entries = self._new_entries(group)
                 if len(entries):
                     return entries
-                if self._corrupt is not None:
-                    raise self._corrupt
             elif quiet.passed and not deadline.passed:
                 return Entries.of([])
         raise deadline.error("no message was received", topic=str(self.topic))
 
-    def ask_for(self, entries: int) -> None:
-        """Grants the permits for ``entries`` more entries, without waiting for them.
-
-        Does nothing if the consumer is :attr:`lost`.
-
-        Raises:
-            PulsarError: the connection has ended just now.
-        """
-        self._link.grant(entries)
-
     @property
     def holds_entries(self) -> bool:
         """Whether ``receive`` would return entries immediately; makes no request."""
-        return self._corrupt is None and self._link.inbox.holds_messages
+        return self._corrupt is None and self.inbox.holds_messages
 
     def take_arrived(self) -> Entries:
         """Returns the received entries, maybe none; makes no request and does not wait.
@@ -140,11 +118,8 @@ class Consumer(Closing):
         """
         if self._corrupt is not None:
             raise self._corrupt
-        group = self._link.take_group(0.0)
-        entries = self._new_entries(group) if group else Entries.of([])
-        if not len(entries) and self._corrupt is not None:
-            raise self._corrupt
-        return entries
+        group = self._take_group(0.0)
+        return self._new_entries(group) if group else Entries.of([])
 
     @property
     def has_permits(self) -> bool:
@@ -153,18 +128,13 @@ class Consumer(Closing):
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last entry that was received and not returned yet, or None; makes no request."""
-        return self._link.inbox.newest
+        """Returns the last of the received entries that were not returned yet, or None; makes no request."""
+        return self.inbox.newest
 
     @property
     def topic_end(self) -> TopicEnd | None:
         """Returns the broker's reason why the topic gets no more messages, or None; makes no request."""
-        return self._link.inbox.topic_end
-
-    @property
-    def lost(self) -> bool:
-        """Whether the consumer must subscribe again before its next request; makes no request."""
-        return self._link.is_lost
+        return self.inbox.topic_end
 
     def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
         """Asks for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
@@ -177,7 +147,7 @@ class Consumer(Closing):
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
         return LastMessageId.of(
-            self._link.request(
+            self._request(
                 commands.get_last_message_id, deadline=deadline, patience=patience, ends_with_consumer=True
             )
         )
@@ -189,20 +159,18 @@ class Consumer(Closing):
         request cannot be sent on the present connection.
         """
         patience = 2 * self._client.options.operation_timeout
-        answer = self._link.begin(commands.get_last_message_id, patience)
-        return None if answer is None else MappedFuture(answer, LastMessageId.of)
+        return self._begin(commands.get_last_message_id, LastMessageId.of, patience)
 
     def backlog(self) -> int:
         """Asks for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
 
         The broker also counts entries that it never delivers: markers of transactions, and aborted messages.
         """
-        return self._backlog_in(self._link.request(commands.consumer_stats, ends_with_consumer=True))
+        return self._backlog_in(self._request(commands.consumer_stats, ends_with_consumer=True))
 
     def begin_backlog(self) -> MappedFuture[int] | None:
         """Asks for the :meth:`backlog` without waiting; None as in :meth:`begin_last_message_id`."""
-        answer = self._link.begin(commands.consumer_stats)
-        return None if answer is None else MappedFuture(answer, self._backlog_in)
+        return self._begin(commands.consumer_stats, self._backlog_in)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
         """Acknowledges all entries up to ``message_id``; returns after the broker's receipt (ACK_RESPONSE).
@@ -227,25 +195,20 @@ class Consumer(Closing):
             self._check_ack(command.ackResponse)
             return message_id
 
-        answer = self._link.begin(
+        return self._begin(
             lambda request_id, consumer_id: commands.ack(request_id, consumer_id, message_id),
+            confirmed,
             _ACK_TIMEOUT,
         )
-        return None if answer is None else MappedFuture(answer, confirmed)
-
-    def lose(self, why: PulsarError) -> None:
-        """Subscribes again before the next request, because the broker has not answered an ACK.
-
-        A broker that has closed the consumer does not answer.
-        """
-        self._link.lose(why)
 
     def ack_unconfirmed(self, message_id: MessageId) -> None:
         """Acknowledges all entries up to ``message_id``, without a receipt and without retries.
 
         Does nothing if the consumer is :attr:`lost`.
         """
-        self._link.send(lambda consumer_id: commands.ack(None, consumer_id, message_id))
+        session = self._live_session
+        if session is not None:
+            session.send(commands.ack(None, self._id, message_id))
 
     def seek(self, target: MessageId | int) -> None:
         """Moves to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
@@ -254,20 +217,20 @@ class Consumer(Closing):
             UnsupportedError: a time on a non-durable subscription, whose cursor SEEK would remove.
         """
         start = None
-        if self._is_durable:
-            self._link.request(lambda request_id, consumer_id: commands.seek(request_id, consumer_id, target))
+        if self._options.durable:
+            self._request(lambda request_id, consumer_id: commands.seek(request_id, consumer_id, target))
         elif isinstance(target, MessageId):
             start = target
         else:
             raise UnsupportedError("a reader cannot seek to a time", topic=str(self.topic))
         self._corrupt = None
         self._acked, self._is_acked = None, True
-        self._link.moved(start)
+        self._moved(start)
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
         """Removes the subscription and its position at the broker, and closes the consumer."""
-        self._link.request(commands.unsubscribe, deadline=deadline)
-        self._link.close()
+        self._request(commands.unsubscribe, deadline=deadline)
+        self._release(Deadline(CLOSE_TIMEOUT))
 
     def close(self) -> None:
         """Sends the last acknowledgement again if it has no receipt, and closes the consumer.
@@ -275,27 +238,19 @@ class Consumer(Closing):
         If the broker cannot be reached, it notices the lost connection.
         """
         try:
-            if self._link.is_open:
+            if self._session is not None and self._session.error is None:
                 self._ack()
         except PulsarError as error:
             _log.warning("%s: acknowledgements did not reach the broker: %s", self.topic, error)
         finally:
-            self._link.close()
-
-    def begin_close(self) -> Future[pb.BaseCommand] | None:
-        """Closes the consumer; neither repeats an acknowledgement nor waits for the broker's answer.
-
-        Returns:
-            A future that ends with the answer, or with an error within 5 s; None if the connection has ended.
-        """
-        return self._link.begin_close()
+            self._release(Deadline(CLOSE_TIMEOUT))
 
     def _ack(self) -> None:
         """Sends the last acknowledgement if it has no receipt yet."""
         mark = self._acked
         if mark is None or self._is_acked:
             return
-        answer = self._link.request(
+        answer = self._request(
             lambda request_id, consumer_id: commands.ack(request_id, consumer_id, mark),
             attempt_timeout=_ACK_TIMEOUT,
             ends_with_consumer=True,
@@ -314,7 +269,7 @@ class Consumer(Closing):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decodes messages, and leaves out the entries that were returned before."""
+        """Decodes messages, without entries that were returned before; raises an error before all others."""
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:
@@ -324,10 +279,14 @@ class Consumer(Closing):
             held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
-                self._link.renew()  # a negative number of messages has added permits at the broker
-        entries = _new_after(entries, self._link.last)
+                # Brokers subtract this negative number from the permits. If these overflow 32 bits, far too
+                # many or no messages arrive.
+                self._renew(NotReadyError("an entry has changed the permits"))
+        entries = _new_after(entries, self.last)
         if len(entries):
-            self._link.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+            self.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+        elif self._corrupt is not None:
+            raise self._corrupt
         return entries
 
 

@@ -1,6 +1,6 @@
-"""ConsumerLink: a consumer's subscription on one connection at a time; opens a lost one again.
+"""ConsumerLink: a consumer's subscription on one connection at a time; subscribes again after a loss.
 
-SubscriptionOptions are its settings; LastMessageId is the broker's answer about its position.
+SubscriptionOptions has its settings; LastMessageId is the broker's answer about its position.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Purpose, Session
+from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (
     DeadlineError,
     NotReadyError,
@@ -134,16 +136,17 @@ class LastMessageId(NamedTuple):
 CLOSE_TIMEOUT = 5.0
 _MIN_HELD = 8 << 20  # lowest limit of the bytes that an inbox holds
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
-class ConsumerLink:
-    """Finds the broker, subscribes, and sends the consumer's requests; not thread-safe.
+class ConsumerLink(Closing):
+    """The subscription of a :class:`Consumer`, which has the same arguments; not thread-safe.
 
-    Each SUBSCRIBE has its own id and inbox, so late frames for an earlier one do not reach the consumer.
-    Messages that the consumer has not taken are then dropped, because the broker sends them again.
-
-    The arguments are those of ``Consumer``.
+    Finds the broker, subscribes, and sends requests. Each SUBSCRIBE has its own id and inbox, so late frames
+    for an earlier one do not reach the consumer. Messages that the consumer has not taken are then dropped,
+    because the broker sends them again.
 
     Attributes:
         last: last entry that the consumer returned. A non-durable subscription that is opened again begins
@@ -155,13 +158,13 @@ class ConsumerLink:
         client: Client,
         topic: TopicName,
         options: SubscriptionOptions,
-        permits: Permits | None,
-        on_arrival: Callable[[], object] | None,
+        permits: Permits | None = None,
+        on_arrival: Callable[[], object] | None = None,
     ) -> None:
+        self.topic = topic
         self.inbox = Inbox()
         self.last: MessageId | None = None
         self._client = client
-        self._topic = topic
         self._options = options
         self._permits = permits
         self._on_arrival = on_arrival
@@ -170,25 +173,31 @@ class ConsumerLink:
         self._openings = 0
         self._is_moved = False
         self._session: Session | None = None
-        self.open(client.operation())
-
-    def open(self, deadline: Deadline) -> None:
-        """Finds the broker and subscribes; retries until the deadline."""
-        retry(lambda: self._open(deadline), deadline)
+        self._open_in_time(client.operation())
 
     @property
-    def is_open(self) -> bool:
-        """Whether the connection is alive; makes no request."""
-        return self._session is not None and self._session.error is None
-
-    @property
-    def is_lost(self) -> bool:
+    def lost(self) -> bool:
         """Whether the consumer must subscribe again before its next request; makes no request."""
         return self.inbox.error is not None
 
     # ---- messages
 
-    def take_group(self, timeout: float) -> list[Messages]:
+    def ask_for(self, entries: int | None) -> None:
+        """Grants the permits that are due for ``entries`` more entries (FLOW), without waiting for entries.
+
+        Does nothing if the consumer is :attr:`lost`.
+
+        Raises:
+            PulsarError: the connection has ended just now.
+        """
+        session = self._live_session
+        if self._permits is None or session is None:
+            return
+        # Several FLOWs, because an entry may have claimed more messages than one FLOW can grant.
+        while granted := self._permits.grant(entries):
+            session.send(commands.flow(self._id, granted))
+
+    def _take_group(self, timeout: float) -> list[Messages]:
         """Waits for a message; returns messages to decode together, or none after ``timeout``.
 
         Raises:
@@ -199,18 +208,9 @@ class ConsumerLink:
             self._reopening.yielded()
         return group
 
-    def grant(self, remaining_entries: int | None) -> None:
-        """Grants the permits that are due (FLOW); does nothing if the consumer is lost."""
-        session = self._live_session
-        if self._permits is None or session is None:
-            return
-        # Several FLOWs, because an entry may have claimed more messages than one FLOW can grant.
-        while granted := self._permits.grant(remaining_entries):
-            session.send(commands.flow(self._id, granted))
-
     # ---- requests
 
-    def request(
+    def _request(
         self,
         build: Callable[[int, int], bytes],
         *,
@@ -233,10 +233,12 @@ class ConsumerLink:
         until = Deadline((deadline or self._client.operation()).left)
 
         def attempt() -> pb.BaseCommand:
-            session = self._opened(until)
+            if self._live_session is None:
+                self._open(until)
+            session, consumer_id = self._session, self._id
+            assert session is not None
             if patience is not None:
                 until.at, until.seconds = patience.at, patience.seconds
-            consumer_id = self._id
             within = until if attempt_timeout is None else until.at_most(attempt_timeout)
             try:
                 return session.request(
@@ -253,42 +255,37 @@ class ConsumerLink:
         try:
             return retry(attempt, until)
         except PulsarError as error:
-            raise error.located(str(self._topic)) from error
+            raise error.located(str(self.topic)) from error
 
-    def begin(
-        self, build: Callable[[int, int], bytes], timeout: float | None = None
-    ) -> Future[pb.BaseCommand] | None:
+    def _begin(
+        self,
+        build: Callable[[int, int], bytes],
+        read: Callable[[pb.BaseCommand], T],
+        timeout: float | None = None,
+    ) -> MappedFuture[T] | None:
         """Sends a request without waiting; None if it cannot be sent on the present connection.
 
         Args:
-            timeout: seconds until the future ends with a DeadlineError; None for one operation timeout.
+            read: function that makes the future's result from the broker's answer.
+            timeout: seconds until the future ends with a DeadlineError; None: one operation timeout.
         """
         session, consumer_id = self._live_session, self._id
         if session is None:
             return None
         try:
-            return session.ask(
+            answer = session.ask(
                 lambda request_id: build(request_id, consumer_id),
                 self._client.options.operation_timeout if timeout is None else timeout,
                 consumer_id=consumer_id,
             )
         except PulsarError as error:
-            _log.info("%s: the request could not be sent: %s", self._topic, error)
+            _log.info("%s: the request could not be sent: %s", self.topic, error)
             return None
-
-    def send(self, build: Callable[[int], bytes]) -> None:
-        """Sends a command that has no answer, made from the consumer id; does nothing after a loss.
-
-        Raises:
-            PulsarError: the connection has ended just now.
-        """
-        session = self._live_session
-        if session is not None:
-            session.send(build(self._id))
+        return MappedFuture(answer, read)
 
     # ---- opening again, and closing
 
-    def moved(self, start: MessageId | None = None) -> None:
+    def _moved(self, start: MessageId | None = None) -> None:
         """Subscribes again before the next request, because the subscription has another position.
 
         Args:
@@ -297,37 +294,29 @@ class ConsumerLink:
         if start is not None:
             self._options = replace(self._options, start=start)
         self.last = None
-        if self._permits is not None:
-            self._permits.moved()
-        self._reopening.reset()
         self.inbox = Inbox()
-        self.inbox.lost(NotReadyError("the subscription was moved"))
-        self._is_moved = True
+        self._renew(NotReadyError("the subscription was moved"))
 
-    def renew(self) -> None:
-        """Subscribes again before the next request, because an entry claims a negative number of messages.
-
-        Brokers subtract that number from the consumer's permits. If these overflow 32 bits, far too many or
-        no messages arrive. A new SUBSCRIBE sets the permits to 0.
-        """
+    def _renew(self, why: PulsarError) -> None:
+        """Subscribes again before the next request, without a pause, and counts permits from 0."""
         if self._permits is not None:
             self._permits.moved()
         self._reopening.reset()
-        self.lose(NotReadyError("an entry has changed the permits"))
+        self.lose(why)
         self._is_moved = True
 
     def lose(self, why: PulsarError) -> None:
-        """Subscribes again before the next request, because the broker seems to have lost the consumer."""
+        """Subscribes again before the next request, because the broker seems to have lost the consumer.
+
+        A broker that has closed the consumer does not answer an ACK.
+        """
         self.inbox.lost(why)
 
-    def close(self) -> None:
-        """Closes the consumer; a broker that cannot be reached notices the lost connection."""
-        self._release(Deadline(CLOSE_TIMEOUT))
-
     def begin_close(self) -> Future[pb.BaseCommand] | None:
-        """Closes the consumer without waiting; None if the connection has ended.
+        """Closes the consumer; neither repeats an acknowledgement nor waits for the broker's answer.
 
-        The future ends with the broker's answer, or with an error within 5 s.
+        Returns:
+            A future that ends with the answer, or with an error within 5 s; None if the connection has ended.
         """
         session, self._session = self._session, None
         if self._permits is not None:
@@ -339,56 +328,53 @@ class ConsumerLink:
 
     @property
     def _live_session(self) -> Session | None:
-        return None if self.is_lost else self._session
+        return None if self.lost else self._session
 
-    def _opened(self, deadline: Deadline) -> Session:
-        if self._live_session is None:
-            self._open(deadline)
-        assert self._session is not None
-        return self._session
+    def _open_in_time(self, deadline: Deadline) -> None:
+        retry(lambda: self._open(deadline), deadline)
 
     def _open(self, deadline: Deadline) -> None:
         """Finds the broker and subscribes; makes one attempt."""
-        was_lost = self.is_lost and not self._is_moved
+        was_lost = self.lost and not self._is_moved
         self._release(deadline)
-        if not self.is_lost:
+        if not self.lost:
             # If this opening fails, the next call must try again.
             self.inbox.lost(NotReadyError("the consumer could not be opened again"))
         wait_to_reopen(self._reopening, deadline, "the consumer")
         if was_lost:
-            self._client.forget_session(self._topic, Purpose.READ)
-        session = self._client.kept_session(self._topic, Purpose.READ, deadline)
+            self._client.forget_session(self.topic, Purpose.READ)
+        session = self._client.kept_session(self.topic, Purpose.READ, deadline)
         # A new id each time, so that frames in flight for the old id are dropped.
         consumer_id = self._client.new_id()
         max_held = max(_MIN_HELD, 0 if self._permits is None else self._permits.max_bytes)
         inbox = Inbox(self._on_arrival, max_held, partial(_begin_close, session, consumer_id))
         session.attach(Role.CONSUMER, consumer_id, inbox)
         try:
-            session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
+            session.request(
+                lambda request_id: self._options.subscribe_command(
+                    request_id,
+                    consumer_id,
+                    self.topic,
+                    openings=self._openings,
+                    last=self.last,
+                    consumer_name=self._client.options.consumer_name,
+                ),
+                deadline,
+            )
         except PulsarError as error:
             session.detach(Role.CONSUMER, consumer_id)
-            self._client.forget_session(self._topic, Purpose.READ)
+            self._client.forget_session(self.topic, Purpose.READ)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):
                 # Retriable: the limit counts the reader's previous subscription until the broker removes it.
                 advice = f"It was retried until the timeout. {error.advice}"
-                raise NotReadyError(error.what, topic=str(self._topic), advice=advice) from error
-            raise error.located(str(self._topic)) from error
+                raise NotReadyError(error.what, topic=str(self.topic), advice=advice) from error
+            raise error.located(str(self.topic)) from error
         self._session, self._id, self.inbox = session, consumer_id, inbox
         self._is_moved = False
         self._openings += 1
         self._reopening.opened(time.monotonic())
-
-    def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
-        return self._options.subscribe_command(
-            request_id,
-            consumer_id,
-            self._topic,
-            openings=self._openings,
-            last=self.last,
-            consumer_name=self._client.options.consumer_name,
-        )
 
     def _release(self, deadline: Deadline) -> None:
         """Closes the consumer at the broker, if the connection is alive, and waits for the answer."""
@@ -399,7 +385,7 @@ class ConsumerLink:
             except (PulsarError, FutureTimeoutError) as error:
                 _log.info(
                     "%s: the consumer was closed without a response of the broker: %s",
-                    self._topic,
+                    self.topic,
                     error or "no answer yet",
                 )
 

@@ -121,7 +121,7 @@ def test_what_has_come_and_cannot_be_taken_apart(broker, client, ids):
             with pytest.raises(CorruptError):
                 consumer.take_arrived()
         broker.publish(TOPIC, *singles(numbered(1)))
-        wait_until(lambda: consumer._link.inbox.holds_messages or consumer.ask_for(99))
+        wait_until(lambda: consumer.inbox.holds_messages or consumer.ask_for(99))
         assert not consumer.holds_entries
 
 
@@ -145,7 +145,7 @@ def test_silence(broker, client):
 
 def test_what_comes_again_without_end_does_not_outlast_the_deadline(broker, client, ids):
     with open_consumer(client) as consumer:
-        inbox: Any = consumer._link.inbox
+        inbox: Any = consumer.inbox
         taken: list[object] = []
         take_group = inbox.take_group
 
@@ -173,7 +173,7 @@ def test_messages_far_larger_than_those_before_do_not_fill_the_memory(broker, cl
         ids += broker.publish(TOPIC, *large)
         while len(taken) < len(ids):
             wait_until(lambda: consumer.lost or consumer.newest_arrived == ids[-1])
-            inbox: Any = consumer._link.inbox
+            inbox: Any = consumer.inbox
             most = max(most, inbox.bytes)
             taken += consumer.receive(Deadline(HANG))
     assert ids_of(taken) == ids
@@ -187,7 +187,7 @@ def test_an_entry_that_adds_permits_does_not_fill_the_memory(broker, client):
     with open_consumer(client) as consumer:
         consumer.ask_for(1)
         wait_until(lambda: consumer.lost and not broker.open_consumers)
-        inbox: Any = consumer._link.inbox
+        inbox: Any = consumer.inbox
         assert inbox.bytes < 10 << 20
         assert consumer.receive(Deadline(HANG)).messages[0] == -(10**6)
 

@@ -111,8 +111,8 @@ def test_a_durable_subscription_begins_where_it_is_told_once(broker, client, ids
 def test_the_next_receive_opens_it_again(broker, client, ids):
     with open_consumer(client, window=1) as consumer:
         take(consumer, 1)
-        consumer._link._session.close()
-        consumer._link.inbox = Inbox()  # it has not heard of that yet
+        consumer._session.close()
+        consumer.inbox = Inbox()  # it has not heard of that yet
         broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)] * 10**5)
         with pytest.raises((NotReadyError, DeadlineError)):
             consumer.receive(Deadline(0.3))
@@ -278,8 +278,8 @@ def test_what_is_sent_without_waiting_opens_nothing(broker, client, ids):
         client.partitions(TOPIC)
         assert len(broker.commands) == commands + 1
     with open_consumer(client) as consumer:
-        consumer._link._session.close()
-        consumer._link.inbox = Inbox()  # it has not heard of that yet
+        consumer._session.close()
+        consumer.inbox = Inbox()  # it has not heard of that yet
         for send in (consumer.ask_for, lambda _: consumer.ack_unconfirmed(ids[0])):
             with pytest.raises(ConnectError):
                 send(3)
