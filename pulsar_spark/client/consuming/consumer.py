@@ -139,11 +139,9 @@ class Consumer(ConsumerLink):
     def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
         """Asks for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
 
-        Args:
-            deadline: limit for reaching the broker; None: one operation timeout.
-
-        The broker's answer may then take two operation timeouts, because a broker that restores a topic's
-        transactions after a restart answers after 30 s or more.
+        The broker must be reached before ``deadline``; None: within one operation timeout. Its answer may
+        then take two operation timeouts, because a broker that restores a topic's transactions after a
+        restart answers after 30 s or more.
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
         return LastMessageId.of(
@@ -155,8 +153,8 @@ class Consumer(ConsumerLink):
     def begin_last_message_id(self) -> MappedFuture[LastMessageId] | None:
         """Asks for the last message id without waiting, so that one thread can ask many consumers.
 
-        Never retries. The answer may take two operation timeouts, as in :meth:`last_message_id`. None: the
-        request cannot be sent on the present connection.
+        Never retries. The answer may take two operation timeouts, as in :meth:`last_message_id`. Returns None
+        if the request cannot be sent on the present connection.
         """
         patience = 2 * self._client.options.operation_timeout
         return self._begin(commands.get_last_message_id, LastMessageId.of, patience)
@@ -187,8 +185,8 @@ class Consumer(ConsumerLink):
         """Acknowledges all entries up to ``message_id`` without waiting.
 
         Returns:
-            A future that ends with ``message_id`` when the broker has confirmed it, or with a DeadlineError
-            after 5 s. None: the request cannot be sent on the present connection.
+            A future of ``message_id``, which fails with a DeadlineError if the broker has not confirmed it
+            after 5 s. None as in :meth:`begin_last_message_id`.
         """
 
         def confirmed(command: pb.BaseCommand) -> MessageId:
@@ -269,7 +267,11 @@ class Consumer(ConsumerLink):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decodes messages, without entries that were returned before; raises an error before all others."""
+        """Decodes messages; leaves out entries that were returned before.
+
+        Raises:
+            CorruptError: the first of the other entries cannot be parsed.
+        """
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:
