@@ -72,7 +72,7 @@ def fetch(
     # Not build_opener, because it also handles files and FTP.
     opener = urllib.request.OpenerDirector()
     proxy = urllib.request.ProxyHandler(None if environment_proxy else {})
-    for handler in (_Http(guard), _Https(guard, tls), urllib.request.UnknownHandler(), proxy):
+    for handler in (_Connections(guard, tls), urllib.request.UnknownHandler(), proxy):
         opener.add_handler(handler)
     try:
         with guard:
@@ -203,21 +203,17 @@ class _Guard:
                 continue  # the peer has closed it already
 
 
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, guard: _Guard) -> None:
-        super().__init__()
-        self._guard = guard
+class _Connections(urllib.request.AbstractHTTPHandler):
+    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
-    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(lambda host, **more: self._guard.watched(HTTPConnection(host, **more)), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
     def __init__(self, guard: _Guard, tls: Callable[[], ssl.SSLContext]) -> None:
         super().__init__()
         self._guard = guard
         # The context is made on first use, because requests without TLS need no authorities.
         self._tls = tls
+
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(lambda host, **more: self._guard.watched(HTTPConnection(host, **more)), req)
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
         return self.do_open(
