@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -108,7 +107,9 @@ def read_ranges(
         partial(read_entries, client, each.topic, each.start.last_whole_entry, each.end, own)
         for each, own in zip(ranges, options, strict=True)
     ]
-    opened = prefetch_each(streams, _size, max_streams=_OPEN_RANGES, max_size=_OPEN_BYTES)
+    opened = prefetch_each(
+        streams, lambda entries: int(entries.sizes.sum()), max_streams=_OPEN_RANGES, max_size=_OPEN_BYTES
+    )
     with closing(opened):
         for each, own, stored in zip(ranges, options, opened, strict=True):
             start = each.start.last_whole_entry
@@ -144,10 +145,6 @@ def whole_messages(
     if assembly is not None:
         assembly.report(start, end, last)
     decryption.report()
-
-
-def _size(entries: Entries) -> int:
-    return int(entries.sizes.sum())
 
 
 class _Assembly:
@@ -283,12 +280,12 @@ class _ChunkSearch:
         """
         if self._index is not None:
             self._index.read_up_to(end, last.publish_time)
-            _memory_of(self._client).put(self._name, self._index)
+            _keep(self._client, self._name, self._index)
 
     @property
     def _known(self) -> ChunkIndex:
         if self._index is None:
-            kept = _memory_of(self._client).take(self._name)
+            kept = _take_kept(self._client, self._name)
             if kept is not None and kept.low <= self._start <= kept.high:
                 self._index = kept
             else:
@@ -338,34 +335,24 @@ class _ChunkSearch:
 
 _Name: TypeAlias = "tuple[TopicName, float, bool]"
 
-
-class _Memory:
-    """The known chunks of topics, for the next ranges of one client's tasks."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[_Name, ChunkIndex] = OrderedDict()
-
-    def take(self, name: _Name) -> ChunkIndex | None:
-        """Removes and returns the known chunks of a topic, because one range at a time uses them."""
-        with self._lock:
-            return self._kept.pop(name, None)
-
-    def put(self, name: _Name, index: ChunkIndex) -> None:
-        """Keeps the known chunks of a topic; drops the least recently read topics if there are too many."""
-        with self._lock:
-            self._kept[name] = index
-            while sum(map(len, self._kept.values())) > _MAX_REMEMBERED:
-                self._kept.popitem(last=False)
+# For each client: the known chunks of topics, for the next ranges of its tasks; the last read topic is last.
+_kept: WeakKeyDictionary[Client, dict[_Name, ChunkIndex]] = WeakKeyDictionary()
+_kept_lock = threading.Lock()
 
 
-_memories: WeakKeyDictionary[Client, _Memory] = WeakKeyDictionary()
-_memories_lock = threading.Lock()
+def _take_kept(client: Client, name: _Name) -> ChunkIndex | None:
+    """Removes and returns the known chunks of a topic, because one range at a time uses them."""
+    with _kept_lock:
+        return _kept.get(client, {}).pop(name, None)
 
 
-def _memory_of(client: Client) -> _Memory:
-    with _memories_lock:
-        return _memories.setdefault(client, _Memory())
+def _keep(client: Client, name: _Name, index: ChunkIndex) -> None:
+    """Keeps the known chunks of a topic; drops the least recently read topics if there are too many."""
+    with _kept_lock:
+        topics = _kept.setdefault(client, {})
+        topics[name] = index
+        while sum(map(len, topics.values())) > _MAX_REMEMBERED:
+            del topics[next(iter(topics))]
 
 
 def _found(chunk: Entry, size: int) -> FoundChunk:

@@ -238,7 +238,7 @@ def test_what_is_known_of_chunks_is_bounded(broker, client, monkeypatch):
         topic = TopicName.parse(name)
         ids = broker.publish(topic, *fill(100), orphan("m"), orphan("n"))
         list(read_range(client, topic, ids[-3], ids[-1], poll_timeout=HANG))
-    kept = message_range._memory_of(client)._kept
+    kept = message_range._kept[client]
     assert [name for name, *_ in kept] == [TopicName.parse("c")]
 
 
