@@ -103,7 +103,7 @@ class EntryProbe(Closing):
         options = reader_options(client, "probe", after.next_entry, read_compacted=read_compacted)
         self._consumer = Consumer(client, topic, options, Permits(WINDOW_BYTES))
         self._found: deque[EntryInfo] = deque()
-        self._totals = _Totals()
+        self._entries = self._messages = self._bytes = 0  # totals of the received entries
         self._after = self.position
         self._late: DeadlineError | None = None
 
@@ -150,7 +150,7 @@ class EntryProbe(Closing):
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
         if self._late is not None:
             raise self._late
-        entries = self._totals.entries_for(messages, size)
+        entries = self._entries_for(messages, size)
         left = end.entries_since(self.position)
         entries = entries if left is None else min(entries, left)
         deadline = self._client.operation()
@@ -159,30 +159,17 @@ class EntryProbe(Closing):
         try:
             found = receive_infos(self._consumer, deadline, entries)
         except DeadlineError as error:
-            if not self._is_read_over(end):
+            if not (self._read_compacted or has_read_over(self._consumer, self._after, self.position, end)):
                 self._late = error
                 raise
             _log.warning("no message after %s is delivered: %s", self.position, error)
             return
-        self._totals.add(found)
-        self._found.extend(found)
-
-    def _is_read_over(self, end: MessageId) -> bool:
-        if self._read_compacted:
-            return True
-        return has_read_over(self._consumer, self._after, self.position, end)
-
-
-class _Totals:
-    def __init__(self) -> None:
-        self._entries = self._messages = self._bytes = 0
-
-    def add(self, found: list[EntryInfo]) -> None:
         self._entries += len(found)
         self._messages += sum(entry.messages for entry in found)
         self._bytes += sum(entry.size for entry in found)
+        self._found.extend(found)
 
-    def entries_for(self, messages: int, size: int) -> int:
+    def _entries_for(self, messages: int, size: int) -> int:
         """Returns the estimated number of entries with this many messages or bytes; 1 at first."""
         if self._entries == 0:
             return 1
