@@ -42,15 +42,6 @@ _BLOCK = 1000
 
 R = TypeVar("R", bound=Router)
 
-# Reasons why an option cannot be used with a scalable topic.
-_WHY = {
-    "delivery=transactional": "a broker that opens a segment again may show rows of open transactions, which "
-    "may be aborted later",
-    "initialSequenceId": "the ids of each segment begin at 0",
-    "accessMode": "another producer could take a new segment first",
-    "messageRouter": "the hash of a row's key chooses its segment",
-}
-
 
 class AccessMode(Enum):
     """Whether other producers may write to a topic partition."""
@@ -112,11 +103,7 @@ class ProducerOptions:
     @property
     def is_key_based(self) -> bool:
         """Whether all messages of a batch have one key."""
-        match self.batcher_builder:
-            case BatcherBuilder.DEFAULT:
-                return False
-            case BatcherBuilder.KEY_BASED:
-                return True
+        return self.batcher_builder is BatcherBuilder.KEY_BASED
 
     @property
     def sends_key_bytes(self) -> bool:
@@ -128,17 +115,26 @@ class ProducerOptions:
         )
 
     def check_topic(self, topic: TopicName, *, has_router: bool, is_transactional: bool) -> None:
-        """Raises UnsupportedError if the topic is scalable, and an option does not work with segments."""
-        refused = {
-            "delivery=transactional": is_transactional,
-            "initialSequenceId": self.initial_sequence_id is not None,
-            "accessMode": self.access_mode is not AccessMode.SHARED,
-            "messageRouter": has_router,
-        }
-        for option, is_given in refused.items():
+        """Raises UnsupportedError if the topic is scalable, and its segments cannot keep an option."""
+        refused = (
+            (
+                is_transactional,
+                "delivery=transactional",
+                "a broker that opens a segment again may show rows of open transactions, which may be "
+                "aborted later",
+            ),
+            (self.initial_sequence_id is not None, "initialSequenceId", "the ids of each segment begin at 0"),
+            (
+                self.access_mode is not AccessMode.SHARED,
+                "accessMode",
+                "another producer could take a new segment first",
+            ),
+            (has_router, "messageRouter", "the hash of a row's key chooses its segment"),
+        )
+        for is_given, option, why in refused:
             if is_given and topic.is_scalable:
                 raise UnsupportedError(
-                    f"{option} cannot be used with a scalable topic: {_WHY[option]}",
+                    f"{option} cannot be used with a scalable topic: {why}",
                     topic=str(topic),
                     advice="Leave it out, or write to a topic persistent://...",
                 )
