@@ -31,9 +31,9 @@ PROMPT = 1.0
 class PendingCalls(Generic[K]):
     """Requests of one thread, one at a time for each key.
 
-    A request is a future, such as a connection's; or a blocking call on one of a few short-lived threads; or
-    a future with a call in case the future fails. A key is late if its last request was not answered
-    promptly. A late key is requested again, but :meth:`run` does not wait for its answer.
+    A request is a future of a connection, or a blocking call on one of a few short-lived threads, or a future
+    with a call that is made if the future fails. A key is late if its last request was not answered promptly.
+    A late key is requested again, but :meth:`run` does not wait for its answer.
 
     Args:
         limit: maximum running calls that are not late. A call for a late key begins only while fewer than
@@ -56,7 +56,7 @@ class PendingCalls(Generic[K]):
         self._awaited: set[K] = set()
         self._enough = 0  # the waiting thread is woken when at most this many awaited keys are left
         self._results: dict[K, object] = {}
-        self._left: dict[K, Callable[[object], object]] = {}
+        self._left: dict[K, list[Callable[[object], object]]] = {}
         self._failure: BaseException | None = None
 
     @property
@@ -97,7 +97,8 @@ class PendingCalls(Generic[K]):
         """Sends requests, and returns the results of all ended requests, including earlier ones.
 
         Makes no call for a key whose earlier request has not ended, or whose earlier result is returned now.
-        Otherwise a key whose calls take longer than ``patience`` would always have a running request.
+        Otherwise a key whose calls take longer than ``patience`` would always have a running request. A
+        PulsarError is the result of its request; any other exception is raised.
 
         Args:
             calls: blocking calls, by key; all results of one object have one type.
@@ -106,9 +107,6 @@ class PendingCalls(Generic[K]):
             begun: futures of requests that were sent already, for keys that are not busy and have no earlier
                 result. If a future fails with a temporary error, the key's call, if any, is made instead.
             is_steady: True: ``patience`` begins again whenever a request ends.
-
-        Returns:
-            The result of each key, or the PulsarError of its request. Any other exception is raised.
         """
         with self._changed:
             now = time.monotonic()
@@ -135,8 +133,7 @@ class PendingCalls(Generic[K]):
         with self._changed:
             self._late.discard(key)
             if key in self._busy:
-                before = self._left.get(key)
-                self._left[key] = then if before is None else partial(_call_both, before, then)
+                self._left.setdefault(key, []).append(then)
                 return True
             if key not in self._results:
                 return False
@@ -226,21 +223,16 @@ class PendingCalls(Generic[K]):
         with self._changed:
             began = self._busy.pop(key)
             (self._late.add if time.monotonic() - began >= self._prompt else self._late.discard)(key)
-            then = self._left.pop(key, None)
-            if then is None:
-                self._results[key] = result
-            else:
+            receivers = self._left.pop(key, [])
+            if receivers:
                 self._late.discard(key)
+            else:
+                self._results[key] = result
             self._awaited.discard(key)
             if self._has_enough():
                 self._changed.notify_all()
-        if then is not None:
+        for then in receivers:
             then(result)
-
-
-def _call_both(one: Callable[[object], object], other: Callable[[object], object], result: object) -> None:
-    one(result)
-    other(result)
 
 
 class MappedFuture(Generic[T]):
