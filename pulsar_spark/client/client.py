@@ -84,6 +84,8 @@ class ClientOptions:
 class Client(Closing):
     """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
 
+    All requests raise BrokerError if no broker answers in time.
+
     Attributes:
         coordinator_sessions: sessions with the transaction coordinators, by number, for ``Transactions``.
     """
@@ -134,12 +136,10 @@ class Client(Closing):
     def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
         """Returns the partitions of a topic, or the topic itself if it is not partitioned.
 
-        Args:
-            create: whether the broker may create a missing topic by its policy for producers.
+        ``create``: whether the broker may create a missing topic by its policy for producers.
 
         Raises:
             TopicNotFoundError: the topic does not exist (PARTITIONED_METADATA).
-            BrokerError: no broker answered within the lookup timeout.
             ProtocolError: there are more than 100,000 partitions.
         """
         deadline = Deadline(self._lookup_timeout)
@@ -183,7 +183,6 @@ class Client(Closing):
 
         Raises:
             AuthError: the role has no permission for the request.
-            BrokerError: no broker answered within the lookup timeout.
         """
         if len(self._coordinators) < count:
             try:
@@ -197,22 +196,14 @@ class Client(Closing):
     ) -> list[TopicName]:
         """Returns the persistent topics of a namespace; each partition has its own name.
 
-        A topic with an invalid name is left out with one WARNING.
-
-        Args:
-            broker_regex: filter for the broker (:attr:`TopicPattern.broker_regex`); brokers may return more
-                topics. None: all topics.
+        Skips topics with invalid names, with one WARNING for each. ``broker_regex``: filter for the broker
+        (:attr:`TopicPattern.broker_regex`), which may return more topics; None: all topics.
         """
         name = f"{tenant}/{namespace}"
         deadline = self.operation()
+        build = partial(commands.topics_of_namespace, namespace=name, pattern=broker_regex)
         try:
-            answer = retry(
-                lambda: self._ask_service(
-                    lambda request_id: commands.topics_of_namespace(request_id, name, broker_regex),
-                    deadline,
-                ),
-                deadline,
-            )
+            answer = retry(lambda: self._ask_service(build, deadline), deadline)
         except AuthError as error:
             advice = f"{error.advice}. A pattern needs the permission consume on the namespace"
             raise AuthError(f"{error.what}; namespace {name}", advice=advice) from None
@@ -228,8 +219,8 @@ class Client(Closing):
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
         """Returns the topics that match a pattern, sorted, each with its partitions that exist at the broker.
 
-        A topic without partitions is its own only partition. A partitioned topic may have partitions that the
-        broker has not created yet: :meth:`partitions` returns these, too.
+        A topic without partitions is its own only partition. :meth:`partitions` also returns partitions that
+        the broker has not created yet.
         """
         found: dict[TopicName, set[TopicName]] = {}
         for topic in self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex):
@@ -274,7 +265,7 @@ class Client(Closing):
     def locate_all(self, topics: Iterable[TopicName]) -> None:
         """Looks up topics in parallel, and keeps their sessions for :meth:`kept_session`.
 
-        Lookups that fail, take over a second or are redirected are left to :meth:`kept_session`.
+        A lookup that fails, takes over a second or is redirected is repeated by :meth:`kept_session`.
         """
         deadline = Deadline(_PARALLEL_TIMEOUT)
         asked = []
@@ -296,11 +287,9 @@ class Client(Closing):
                 _log.debug("%s is looked up again: %s", topic, error)
 
     def _lookup_command(self, lookup: Lookup, request_id: int) -> bytes:
+        listener = self.options.listener_name
         return commands.lookup(
-            request_id,
-            lookup.topic,
-            authoritative=lookup.authoritative,
-            listener=self.options.listener_name,
+            request_id, lookup.topic, authoritative=lookup.authoritative, listener=listener
         )
 
     def _session_with(self, broker: Address, purpose: Purpose, deadline: Deadline) -> Session:
@@ -385,11 +374,6 @@ def impatient_client(options: ClientOptions) -> Client:
 
 
 def check_reachable(options: ClientOptions) -> None:
-    """Connects to a broker within :data:`FIRST_CONTACT` seconds.
-
-    Raises:
-        ConnectError, ProtocolError: no broker answered.
-        TlsError, AuthError: the broker refused this client, or this client refused the broker.
-    """
+    """Connects to a broker within :data:`FIRST_CONTACT` seconds; raises as :class:`Session`."""
     with impatient_client(options) as client:
         client.check()

@@ -145,11 +145,10 @@ class Encryptor:
         self._due = float("-inf")
 
     def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypts the compressed payload of an entry.
+        """Encrypts the compressed payload of an entry; returns fields to append to the MessageMetadata, too.
 
-        Returns:
-            Fields to append to the MessageMetadata, and the encrypted payload. If the failure action is SEND,
-            and no data key could be made yet: no fields, and the unchanged payload.
+        If the failure action is SEND, and no data key could be made yet, returns no fields, and the unchanged
+        payload.
 
         Raises:
             CryptoError: the payload could not be encrypted.
@@ -291,9 +290,8 @@ class Decryption:
     def entries(self, entries: Entries) -> Entries:
         """Decrypts the encrypted entries of ``entries``; each chunk is decrypted by itself.
 
-        Returns:
-            All entries. With the failure action DISCARD an entry that cannot be decrypted is left out; with
-            CONSUME it becomes one message, whose value is the stored payload.
+        With the failure action DISCARD an entry that cannot be decrypted is not returned; with CONSUME it
+        becomes one message, whose value is the stored payload.
 
         Raises:
             CryptoError: the failure action is FAIL, and an entry cannot be decrypted; the error has its id.

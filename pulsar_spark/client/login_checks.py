@@ -13,11 +13,8 @@ from pulsar_spark.protocol.lookup import parse_service_url
 def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
     """Raises OptionError for invalid options of login or TLS, without reading files or connecting.
 
-    If the brokers use TLS, the login must not be sent unencrypted to another host. Options of TLS are refused
-    if no connection uses them.
-
-    Args:
-        admin_url: URL of the admin service that gets the same login, or None.
+    If the brokers use TLS, the login must not be sent unencrypted to another host, such as the admin service
+    at ``admin_url``. Options of TLS are refused if no connection uses them.
     """
     identity = _identity(options)
     context_without_files(options.tls)
@@ -63,10 +60,8 @@ def login_risk(options: ClientOptions) -> str | None:
     elif options.tls.allow_insecure:
         why, cure = "tlsAllowInsecureConnection accepts any certificate", "Set it to false"
     elif not options.tls.verify_hostname:
-        why, cure = (
-            "tlsHostnameVerificationEnable=false accepts the certificate of any host",
-            "Set it to true",
-        )
+        why = "tlsHostnameVerificationEnable=false accepts the certificate of any host"
+        cure = "Set it to true"
     else:
         return None
     return f"others on the network can read the secret of the login, because {why}. {cure}"

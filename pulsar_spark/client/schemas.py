@@ -39,10 +39,10 @@ class VersionedSchema(NamedTuple):
 class TopicSchemas:
     """Requests schemas from brokers, and keeps each version, because versions never change. Thread-safe.
 
-    All partitions of a topic share its schema. Requests are retried like lookups. If a topic is deleted and
-    created again, its versions begin at 0 again: the old versions are dropped as soon as ``latest`` or
-    ``remember`` receives a different schema for a kept version. Versions requested for one ``load``, such as
-    a read, are not used for another.
+    All partitions of a topic share its schema. Requests raise BrokerError if no broker answers within the
+    operation timeout. If a topic is deleted and created again, its versions begin at 0 again: the old
+    versions are dropped as soon as ``latest`` or ``remember`` receives a different schema for a kept version.
+    Versions requested for one ``load``, which names one use such as a read, are not used for another.
 
     Args:
         ask: function that sends a request to any broker, without retries.
@@ -72,9 +72,6 @@ class TopicSchemas:
         """Requests the latest schema of a topic.
 
         Returns None if the topic does not exist, has never had a schema, or its schema was deleted.
-
-        Raises:
-            BrokerError: no broker answered within the operation timeout.
         """
         name = str(topic.base)
         version, schema = self._latest(name, self._ask)
@@ -87,7 +84,7 @@ class TopicSchemas:
         return VersionedSchema(version, schema)
 
     def at(self, topic: TopicName, version: int, *, load: str = "") -> Schema | None:
-        """Returns one version of a topic's schema; None if it does not exist. Raises as :meth:`latest`."""
+        """Returns one version of a topic's schema; None if it does not exist."""
         return self._at((str(topic.base), load, version), self._ask)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
@@ -96,11 +93,7 @@ class TopicSchemas:
         A broker may not know yet a version that was registered at another broker. So a version above its
         latest version is requested from the broker that serves the messages, which knows it. Producers may
         name any number in their entries, so only two requests are sent for all versions above the topic's
-        latest one. Several versions are requested in parallel, each with its own timeout. Raises as
-        :meth:`latest`.
-
-        Args:
-            load: name of one use, such as a read, for which versions are requested and kept separately.
+        latest one. Several versions are requested in parallel, each with its own timeout.
         """
         wanted = sorted({version for version in versions if version >= 0})
         found, above = self._find(topic, wanted, load, self._ask)
@@ -132,10 +125,11 @@ class TopicSchemas:
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
         """Keeps a version that a broker has sent; drops the versions of an older topic with this name."""
-        key = str(topic.base), "", version
+        name = str(topic.base)
+        key = name, "", version
         with self._lock:
             if self._kept.get(key, schema) != schema:
-                self._forget(key[0])
+                self._forget(name)
             self._keep(key, schema)
 
     # ---- requests
@@ -173,9 +167,8 @@ class TopicSchemas:
         deadline = self._operation()
 
         def attempt() -> pb.CommandGetSchemaResponse:
-            answer = ask(
-                lambda request_id: commands.get_schema(request_id, name, version), deadline
-            ).getSchemaResponse
+            build = partial(commands.get_schema, topic=name, version=version)
+            answer = ask(build, deadline).getSchemaResponse
             if answer.HasField("error_code") and answer.error_code != pb.TopicNotFound:
                 raise from_server(answer.error_code, answer.error_message, topic=name)
             return answer
