@@ -27,7 +27,6 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.commands import Login
 
 T = TypeVar("T")
 
@@ -100,8 +99,8 @@ class Admin:
     """Requests to the admin service of a cluster; thread-safe, keeps no connection.
 
     All methods raise ConnectError without an answer, AuthError, TopicNotFoundError (also for a namespace,
-    tenant or subscription), NotAllowedError (a conflict), ProtocolError if the answer is not Pulsar's, and
-    BrokerError for other errors of the broker.
+    tenant or subscription), NotAllowedError (the resource to create exists), ProtocolError if the answer is
+    not Pulsar's, and BrokerError for other errors of the broker.
 
     Args:
         timeout: seconds for one request, from connecting to its last byte.
@@ -169,12 +168,7 @@ class Admin:
         return ledgers
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:
-        """Removes a durable subscription from a topic partition; the broker refuses it while it is in use.
-
-        Raises:
-            BusyError: a consumer is connected.
-            TopicNotFoundError: the subscription does not exist.
-        """
+        """Removes a durable subscription from a topic partition; raises BusyError if it has a consumer."""
         self._request("DELETE", f"{_path(topic)}/subscription/{_part(name)}", topic)
 
     def call(self, method: str, *parts: str, query: str = "", body: object = None) -> Any:
@@ -193,18 +187,12 @@ class Admin:
     def create_scalable(self, topic: TopicName, segments: int) -> None:
         """Creates a scalable topic with this number of segments.
 
-        Raises:
-            NotAllowedError: the topic exists.
-            TopicNotFoundError: the namespace does not exist, or the broker has no scalable topics.
+        Raises TopicNotFoundError also if the broker has no scalable topics.
         """
         self._request("PUT", f"{_scalable_path(topic)}?numInitialSegments={segments}", topic, {})
 
     def scalable_topics(self, tenant: str, namespace: str) -> list[TopicName]:
-        """Returns the scalable topics of a namespace.
-
-        Raises:
-            TopicNotFoundError: the namespace does not exist, or the broker has no scalable topics.
-        """
+        """Returns the scalable topics of a namespace; raises as :meth:`create_scalable`."""
         names = self._get(f"scalable/{_part(tenant)}/{_part(namespace)}", list)
         try:
             return [TopicName.parse(_checked(name, str), scalable=True) for name in names]
@@ -250,10 +238,11 @@ class Admin:
     def _request(self, method: str, path: str, topic: TopicName | None, content: object = None) -> bytes:
         place = None if topic is None else str(topic)
         login = self._identity.login()
+        blanked = str if login is None else login.blanked
         headers = self._identity.http_headers(login)
-        data = None if content is None else json.dumps(content).encode()
-        if data is not None:
-            headers = {**headers, _CONTENT_TYPE: "application/json"}
+        data = None
+        if content is not None:
+            data, headers = json.dumps(content).encode(), {**headers, _CONTENT_TYPE: "application/json"}
         request = urllib.request.Request(
             f"{self.url}/admin/v2/{path}", data=data, headers=headers, method=method
         )
@@ -276,13 +265,13 @@ class Admin:
                     topic=place,
                     advice="Name one partition, such as TOPIC-partition-0",
                 ) from None
-            what = _without(login, str(error))
+            what = blanked(str(error))
             raise ConnectError(
                 f"the admin service at {self.url} does not answer: {what}", topic=place, advice=_ADVICE
             ) from None
         if status >= 300:
             kind = _KINDS.get(status, BrokerError)
-            reason = " ".join(_without(login, _reason(status, body)).split())[:300]
+            reason = " ".join(blanked(_reason(status, body)).split())[:300]
             raise kind(f"the admin service refused {method} {path}: {status} {reason}", topic=place)
         return body
 
@@ -346,7 +335,3 @@ def _reason(status: int, body: bytes) -> str:
     except ValueError:
         return responses.get(status, "")
     return str(found.get("reason", found) if isinstance(found, dict) else found)
-
-
-def _without(login: Login | None, said: str) -> str:
-    return said if login is None else login.blanked(said)

@@ -236,11 +236,8 @@ class OAuth2:
             raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
         if status >= 300:
             raise _refusal(status, body, form or b"")
-        try:
-            found = parse_json(body)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
+        found = _object(body)
+        if found is None:
             raise AuthError("the OAuth2 issuer's response is not a JSON object", advice=_ADVICE)
         return found
 
@@ -424,10 +421,7 @@ def _lifetime(given: object) -> float:
 
 def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
     """Returns an error with the answer's standard error code only; other text may repeat secrets."""
-    try:
-        code = str(parse_json(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        code = ""
+    code = str((_object(body) or {}).get("error", ""))
     said = f" ({code})" if _ERROR_CODE.fullmatch(code) and code.encode() not in form else ""
     what = f"the OAuth2 issuer answered with status {status}{said}"
     if status >= 500 or status == 429:
@@ -446,12 +440,18 @@ def _key_of(key: str) -> str:
         raise AuthError("the data in authParams is not base64-encoded text") from None
 
 
-def _json(text: str) -> dict[str, Any]:
+def _object(data: bytes) -> dict[str, Any] | None:
+    """Parses a JSON object; returns None for other data."""
     try:
-        found = parse_json(text.encode(errors="replace"))
+        found = parse_json(data)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _json(text: str) -> dict[str, Any]:
+    found = _object(text.encode(errors="replace"))
+    if found is None:
         raise OptionError(
             "authParams is not a JSON object",
             advice='As docs/security.md shows: {"userId": "...", "password": "..."} for basic',
