@@ -96,7 +96,10 @@ class _Allowed(NamedTuple):
 
     def has(self, header: str) -> bool:
         """Whether a request with this ``Host`` is answered."""
-        host = _host_of(header)
+        try:
+            host = (urlsplit(f"//{header}").hostname or "").rstrip(".")
+        except ValueError:
+            host = ""
         if host in self.names:
             return True
         return _is_loopback(host) if self.is_loopback_only else _is_address(host)
@@ -211,7 +214,10 @@ def _handler_class(
             if not allowed.has(self.headers.get("Host", "")):
                 self.send_error(HTTPStatus.FORBIDDEN, "Host not allowed", "See allowed_hosts of serve()")
                 return
-            path = _path_of(self.path)
+            try:
+                path: str | None = urlsplit(self.path).path
+            except ValueError:  # not a URL
+                path = None
             assert isinstance(self.server, _Server)
             found = None if path is None else self.server.answer(self.request, partial(answer, path))
             if found is None:
@@ -238,21 +244,6 @@ def _handler_class(
             _log.debug("%s: %r", self.address_string(), format % args)
 
     return _Handler
-
-
-def _path_of(target: str) -> str | None:
-    """Returns the path of a request's target, without its query; None if the target is not a URL."""
-    try:
-        return urlsplit(target).path
-    except ValueError:
-        return None
-
-
-def _host_of(header: str) -> str:
-    try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
 
 
 def _is_address(host: str) -> bool:

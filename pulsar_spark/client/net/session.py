@@ -53,7 +53,7 @@ class Handler(Protocol):
         """Whether receipts are due, so silence may be throttled publishing, and does not end the session."""
 
     def deliver(self, frames: list[Any]) -> None:
-        """Processes frames in the order of receipt; ``Messages`` or ``Receipts`` are several frames each."""
+        """Processes frames in the order of receipt; ``Messages`` and ``Receipts`` are several frames each."""
 
     def lost(self, error: PulsarError) -> None:
         """Records that the session has ended; no more frames follow."""
@@ -74,7 +74,7 @@ class Session:
 
     Raises:
         ConnectError: no server listens there, or it does not answer in time.
-        TlsError: the broker cannot be trusted, or one side uses TLS and the other does not.
+        TlsError: the broker cannot be trusted, or only one side uses TLS.
         ProtocolError, AuthError: the peer is not a broker, or it refuses this client.
     """
 

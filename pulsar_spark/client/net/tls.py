@@ -113,12 +113,15 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
                 context.load_verify_locations(tls.trust_certs)
         else:
             with _using("tlsTrustStorePath"):
-                data, password = _read(tls.trust_store, "tlsTrustStore")
-                context.load_verify_locations(cadata=_stores().certificates_of(data, password))
+                found = _stores().certificates_of(*_read(tls.trust_store, "tlsTrustStore"))
+                context.load_verify_locations(cadata=found)
     if tls.key_store is not None:
         _load_key_of_store(context, tls.key_store)
     elif tls.certificate is not None:
-        _load_key_of_files(context, tls, tls.certificate)
+        with _using("tlsCertificateFilePath or tlsKeyFilePath", _PASSPHRASE):
+            # Without a passphrase OpenSSL would ask the terminal for one.
+            password = "" if tls.key_password is None else _password(tls.key_password, "tlsKeyPassword")
+            context.load_cert_chain(tls.certificate, tls.key, password)
     return context
 
 
@@ -127,13 +130,6 @@ def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     restrict(context, tls.protocols, tls.ciphers)
     return context
-
-
-def _load_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: str) -> None:
-    with _using("tlsCertificateFilePath or tlsKeyFilePath", _PASSPHRASE):
-        # Without a passphrase OpenSSL would ask the terminal for one.
-        password = "" if tls.key_password is None else _password(tls.key_password, "tlsKeyPassword")
-        context.load_cert_chain(certificate, tls.key, password)
 
 
 def _load_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
@@ -219,8 +215,7 @@ def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collec
         suites: names for which :func:`has_suite` is true; empty: OpenSSL's choice.
 
     Raises:
-        OptionError: no suite belongs to one of the protocols, suites of TLS 1.3 are missing, or this Python's
-            OpenSSL lacks a suite.
+        OptionError: protocols and suites cannot be combined, or this Python's OpenSSL lacks a suite.
     """
     new = {name for name in suites if name in _TLS_1_3}
     old = [known for name in suites if (known := _openssl_name(name)) is not None]

@@ -74,6 +74,8 @@ class Transport:
 class TlsTransport(Transport):
     """A transport over TLS, which may have to read in order to write, and to write in order to read."""
 
+    _socket: ssl.SSLSocket
+
     def __init__(self, connected: ssl.SSLSocket, peer: str, *, shown: bool) -> None:
         """``peer``: name for errors; ``shown``: whether this client has sent a certificate."""
         super().__init__(connected)
@@ -96,13 +98,11 @@ class TlsTransport(Transport):
         size = 0
         self.read_wants_write = self._write_wants_read = False
         # Reads all bytes, because no selector reports bytes that TLS has already decrypted.
-        while size < _RECEIVE_SIZE or self._pending():
+        while size < _RECEIVE_SIZE or self._socket.pending():
             try:
                 piece = self._socket.recv(_RECEIVE_SIZE)
-            except ssl.SSLWantReadError:
-                return b"".join(pieces) if pieces else None
-            except ssl.SSLWantWriteError:
-                self.read_wants_write = True
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                self.read_wants_write = isinstance(error, ssl.SSLWantWriteError)
                 return b"".join(pieces) if pieces else None
             except OSError as error:
                 if pieces:
@@ -126,10 +126,6 @@ class TlsTransport(Transport):
             self._write_wants_read = True
             return 0
 
-    def _pending(self) -> int:
-        assert isinstance(self._socket, ssl.SSLSocket)
-        return self._socket.pending()
-
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
     """Returns the bytes of one TLS write; a repeated write begins with the same bytes, as TLS requires."""
@@ -149,8 +145,8 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
 
     Raises:
         ConnectError: no server listens there, or it does not answer in time.
-        TlsError: the peer's certificate is not trusted, the peer does not use TLS, a file cannot be used, or
-            there is a proxy and the address has no host name.
+        TlsError: one side does not accept the other's TLS, a file cannot be used, or the address has no host
+            name for the proxy.
         AuthError: the peer refused this client's certificate.
     """
     deadline = Deadline(timeout)
