@@ -286,7 +286,7 @@ class Consumer(ConsumerLink):
                 self._renew(NotReadyError("an entry has changed the permits"))
         entries = _new_after(entries, self.last)
         if len(entries):
-            self.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+            self.last = entries.id_of(-1)
         elif self._corrupt is not None:
             raise self._corrupt
         return entries

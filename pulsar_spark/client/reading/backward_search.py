@@ -23,7 +23,6 @@ from pulsar_spark.client.reading.entry_range import (
     read_entries,
     stored_end,
 )
-from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import reader_options, visible_end
 from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -280,7 +279,7 @@ class _Search:
             for entries in read_entries(self._client, self._topic, first, last, options):
                 if self._take(entries):
                     self._deadline = self._client.operation()
-                self._known.has_read(first, id_of(entries, -1))
+                self._known.has_read(first, entries.id_of(-1))
                 if self._deadline.passed:
                     raise self._deadline.error("the entries were not found")
                 if is_quick and self._wanted.unseen is None:

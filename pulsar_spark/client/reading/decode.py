@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -165,13 +165,9 @@ class _Collected:
         """Adds entries with a number of rows and uncompressed bytes."""
         self.rows += rows
         self.size += size
-        first = 0
-        if len(entries) > 1:
-            is_batch = entries.messages > 0
-            for last in (np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist():
-                self._parts.append(_Part(source, entries[first:last]))
-                first = last
-        self._parts.append(_Part(source, entries[first:]))
+        is_batch = entries.messages > 0
+        bounds = [0, *(np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist(), len(entries)]
+        self._parts += [_Part(source, entries[first:last]) for first, last in pairwise(bounds)]
 
     def messages(self) -> Iterator[DecodedMessages]:
         """Removes and decodes the entries; yields no messages if all are left out."""
@@ -181,7 +177,7 @@ class _Collected:
         for kind, group in groupby(parts, _kind_of):
             runs += _run(_batches if kind is _BATCHES else _singles, list(group))
         if runs:
-            yield DecodedMessages(runs, sum(map(len, runs)), size)
+            yield DecodedMessages(runs, size)
 
 
 class _Part(NamedTuple):
@@ -252,10 +248,8 @@ class _Range:
             metadata, and for each of its messages the names and the schema version.
         """
         for entries in self._entries:
-            chunked, messages, compression = entries.chunked, entries.messages, entries.compression
-            stored = sizes = entries.payload_sizes
-            if compression.any():
-                sizes = np.where(compression == 0, stored, entries.uncompressed_size)
+            chunked, messages = entries.chunked, entries.messages
+            stored, sizes = entries.payload_sizes, entries.plain_sizes
             texts = messages * entries.text_sizes
             taken = sizes + texts + entries.sizes - stored
             # Entries up to this size are accepted without a look at their received bytes; most topics have

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.columns.message_columns import DecodedColumns, to_strings
 from pulsar_spark.wire.columns.message_ids import serialize_chunked_id, serialize_ids
 from pulsar_spark.wire.entry.entries import Entries, Floats, items_per_byte
@@ -31,11 +31,11 @@ EXTERNAL = "the message's schema is not stored in Pulsar, but in an external sch
 
 @dataclass(frozen=True, slots=True)
 class DecodedRun:
-    """Messages of consecutive entries that are all batches, or all have one message each.
+    """m messages of n consecutive entries, which are all batches, or all have one message each.
 
     Attributes:
-        entries: n entries, in parts.
-        columns: messages of the entries, m rows.
+        entries: the entries, in parts.
+        columns: the messages.
         counts: rows of each entry, int64[n].
         batch_index: function that returns each row's index in its batch, int64[m]; None if the entries are no
             batches, so each has one row.
@@ -84,11 +84,10 @@ class DecodedMessages:
     """
 
     runs: Sequence[DecodedRun]
-    count: int
     size: int
 
     def __len__(self) -> int:
-        return self.count
+        return sum(map(len, self.runs))
 
     @property
     def topic(self) -> TopicName:
@@ -99,7 +98,7 @@ class DecodedMessages:
     def topics(self) -> list[tuple[TopicName, int]]:
         """Topic partitions of the messages, in order, each with its number of rows."""
         if all(len(run.topics) == 1 and run.topics[0][0] is self.topic for run in self.runs):
-            return [(self.topic, self.count)]
+            return [(self.topic, len(self))]
         return [each for run in self.runs for each in run.rows_of_topics()]
 
     @property
@@ -140,12 +139,12 @@ class DecodedMessages:
     @property
     def ledger(self) -> pa.Int64Array:
         """``int64``, the ledger id of each message's entry, or of a chunked message's last entry."""
-        return self._column(lambda run: pa.array(run.of_rows(_ledger)))
+        return self._column(lambda run: pa.array(run.of_rows(lambda part: part.ledger)))
 
     @property
     def entry(self) -> pa.Int64Array:
         """``int64``, the entry id of each message's entry, or of a chunked message's last entry."""
-        return self._column(lambda run: pa.array(run.of_rows(_entry)))
+        return self._column(lambda run: pa.array(run.of_rows(lambda part: part.entry)))
 
     @property
     def batch_index(self) -> pa.Int64Array | None:
@@ -189,11 +188,8 @@ class DecodedMessages:
         """Returns a field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
 
         Null if it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
-        negative, as in Java.
-
-        Args:
-            convert: function that converts the numbers of entries, int64[n] -> int64[n], because entries are
-                far fewer than rows.
+        negative, as in Java. ``convert``: function for the numbers of entries, because entries are far fewer
+        than rows.
         """
         if field.is_number:
             return self._column(lambda run: _numbers_of_entries(run, field, convert))
@@ -229,26 +225,15 @@ def _no_properties(count: int) -> pa.MapArray:
     return pa.MapArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), none, none)
 
 
-def _ledger(entries: Entries) -> Ints:
-    return entries.ledger
-
-
-def _entry(entries: Entries) -> Ints:
-    return entries.entry
-
-
 def _batch_sizes(entries: Entries) -> Ints:
     return entries.messages.astype(np.int64)
 
 
 def _items_per_byte(run: DecodedRun) -> Floats | None:
-    stored, uncompressed = run.of_entries(lambda part: part.sizes), run.of_entries(_uncompressed_sizes)
-    rates = items_per_byte(stored, uncompressed)
+    rates = items_per_byte(
+        run.of_entries(lambda part: part.sizes), run.of_entries(lambda part: part.plain_sizes)
+    )
     return None if rates is None else run.repeated(rates)
-
-
-def _uncompressed_sizes(entries: Entries) -> Ints:
-    return np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
 
 
 def _sequence_ids(run: DecodedRun) -> pa.Int64Array:
@@ -295,7 +280,8 @@ def _message_ids(run: DecodedRun) -> pa.BinaryArray:
         singles = [part[row : row + 1] for part in run.entries for row in range(len(part))]
         return pa.concat_arrays([_single_id(single, next(numbers)) for single in singles])
     sizes = run.of_entries(_batch_sizes)
-    ids = serialize_ids(run.of_entries(_ledger), run.of_entries(_entry), sizes, partition)
+    ledgers, entries = run.of_entries(lambda part: part.ledger), run.of_entries(lambda part: part.entry)
+    ids = serialize_ids(ledgers, entries, sizes, partition)
     if len(ids) == len(run):
         return ids
     assert run.batch_index is not None  # an entry without a batch has one id and one row
@@ -307,8 +293,7 @@ def _single_id(entry: Entries, partition: int) -> pa.BinaryArray:
     first = entry.first_chunk(0)
     if first is None:
         return serialize_ids(entry.ledger, entry.entry, np.zeros(1, np.int64), partition)
-    last = MessageId(int(entry.ledger[0]), int(entry.entry[0]))
-    return pa.array([serialize_chunked_id(last, first, partition)], pa.binary())
+    return pa.array([serialize_chunked_id(entry.id_of(0), first, partition)], pa.binary())
 
 
 class SchemaVersions(NamedTuple):

@@ -13,7 +13,6 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import OPENS_COMPACTED_WITHIN, reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -161,7 +160,7 @@ class _RangeReader:
         progress, entries = self._progress, self._first()
         # If the first entry directly follows the start, no entry is missing. Otherwise the broker is asked
         # where the reader began.
-        is_direct = entries is not None and id_of(entries, 0) == progress.position.next_entry
+        is_direct = entries is not None and entries.id_of(0) == progress.position.next_entry
         if not (self._options.read_compacted or is_direct) and progress.opened(
             self._consumer.last_message_id().mark_delete
         ):
@@ -203,13 +202,13 @@ class _RangeReader:
         count = int(np.count_nonzero(is_inside))
         gap = progress.first_gap(ledger[:count], entry[:count])
         if gap:
-            progress.received(id_of(entries, gap - 1))
+            progress.received(entries.id_of(gap - 1))
         if gap < count:
-            if not self._is_empty_before(id_of(entries, gap)):
+            if not self._is_empty_before(entries.id_of(gap)):
                 return gap
-            progress.received(id_of(entries, count - 1))
+            progress.received(entries.id_of(count - 1))
         if count < len(entries) and progress.position < end.whole_entry:
-            found = id_of(entries, count)
+            found = entries.id_of(count)
             if self._is_empty_before(found):
                 self._report(progress.passed(found))
         return count
@@ -296,7 +295,7 @@ class _RangeReader:
             except CorruptError as error:
                 return _corrupt_id(error)
             if len(entries):
-                return id_of(entries, 0)
+                return entries.id_of(0)
             gap = self._judge_silence(*second.last_message_id())
             if gap is Gap.EMPTY or (gap is Gap.UNKNOWN and opening.passed):
                 return None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.run_search import OwnEntry
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
@@ -40,12 +40,12 @@ class OriginReader:
                 continue
             found.append(
                 OwnEntry(
-                    id_of(entries, rows[0]),
+                    entries.id_of(rows[0]),
                     origin,
                     (names[rows[0]].as_py() or b"").decode(errors="replace"),
                     int(last[rows].max()),
                     bool(entries.chunked[rows].any()),
-                    id_of(entries, rows[-1]),
+                    entries.id_of(rows[-1]),
                     int(counts[rows].sum()),
                     is_open=not counts[rows[-1]],
                 )
@@ -81,8 +81,3 @@ def distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
     """Returns the distinct values of a field (None: not set), and each entry's index among them, int64[n]."""
     encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-
-
-def id_of(entries: Entries, row: int) -> MessageId:
-    """Returns the id of an entry."""
-    return MessageId(int(entries.ledger[row]), int(entries.entry[row]))

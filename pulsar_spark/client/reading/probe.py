@@ -242,7 +242,7 @@ class Tail(Closing):
         """Processes the received entries; makes no request. A corrupt entry makes the tail lost."""
         try:
             while len(entries := self._consumer.take_arrived()):
-                self.reached = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+                self.reached = entries.id_of(-1)
                 metadata = entries.metadata(-1)
                 self.last = Witness(
                     self._consumer.topic, self.reached, metadata.publish_time, source_of(metadata)

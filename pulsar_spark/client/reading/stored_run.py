@@ -25,7 +25,7 @@ from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.message_range import whole_messages
-from pulsar_spark.client.reading.origins import OriginReader, distinct, id_of
+from pulsar_spark.client.reading.origins import OriginReader, distinct
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.copies import SOURCE_POSITION
@@ -399,7 +399,7 @@ class _StoredMessages:
                 is_own &= entries.texts(EntryField.REPLICATE_TO).is_null().to_numpy(zero_copy_only=False)
                 rows = np.flatnonzero(is_own)
                 if len(rows):
-                    part.first = part.first or id_of(entries, int(rows[0]))
+                    part.first = part.first or entries.id_of(int(rows[0]))
                     for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
                         yield entries[int(run[0]) : int(run[-1]) + 1]
 

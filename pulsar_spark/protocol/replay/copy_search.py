@@ -44,7 +44,7 @@ class CopySearch:
         self.is_passed |= bool((is_older & _are_of_query(entries, self._run)).any())
         self.copied_from |= copied_from(entries, self._run, self._topic)
         for row in np.flatnonzero(self.wanted(entries)).tolist():
-            found = MessageId(int(entries.ledger[row]), int(entries.entry[row]))
+            found = entries.id_of(row)
             self.begin = found if self.begin is None else min(self.begin, found)
             self.end = max(self.end, found)
         return False

@@ -203,6 +203,12 @@ class Entries:
         return (end - at)[self._first : self._stop]
 
     @property
+    def plain_sizes(self) -> Ints:
+        """Bytes of the payloads without compression, as declared if they are compressed, int64[n]."""
+        stored, compression = self.payload_sizes, self.compression
+        return np.where(compression == 0, stored, self.uncompressed_size) if compression.any() else stored
+
+    @property
     def metadata_sizes(self) -> Ints:
         """Bytes of the entries' metadata, int64[n]."""
         metadata = self._block.metadata
@@ -254,6 +260,10 @@ class Entries:
         if field not in fields.spans:
             return pa.nulls(len(self), pa.binary())
         return gather(pa.py_buffer(heads), *fields.spans[field], None)
+
+    def id_of(self, row: int) -> MessageId:
+        """Returns the id of one entry."""
+        return MessageId(int(self.ledger[row]), int(self.entry[row]))
 
     def first_chunk(self, row: int) -> MessageId | None:
         """Returns the id of a complete chunked message's first chunk; None for other entries."""

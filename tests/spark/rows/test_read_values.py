@@ -17,7 +17,7 @@ from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
 
 OFFSET = "__offset"
-NO_MESSAGES = DecodedMessages((), 0, 0)
+NO_MESSAGES = DecodedMessages((), 0)
 SCHEMA = csv("a,b")
 VERSION = {"schema_version": bytes(8)}
 
