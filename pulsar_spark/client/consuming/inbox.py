@@ -35,13 +35,13 @@ _ENDS: dict[int, TopicEnd] = {
 class Inbox:
     """Received messages of one SUBSCRIBE. A new SUBSCRIBE has a new inbox, so late frames are ignored.
 
+    The functions are called on the session's thread, so they must not block.
+
     Args:
-        on_arrival: function that is called on the session's thread when frames are received, or the consumer
-            has ended; it must not block.
+        on_arrival: function that is called when frames are received, or the consumer has ended.
         max_bytes: bytes of held messages at which no more messages are accepted. The last accepted messages
             may exceed them.
-        on_full: function that is called once on the session's thread when the inbox is full; it must not
-            block.
+        on_full: function that is called once when the inbox is full.
 
     Attributes:
         topic_end: the broker's reason why the topic gets no more messages, or None.

@@ -58,9 +58,9 @@ class RangeEntries(NamedTuple):
     Attributes:
         entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are whole, and no entry
             is encrypted.
-        start: position; if it has a batch index, rows of its entry up to that index are left out.
-        end: position; if it has a batch index, rows of its entry after that index are left out.
-        copies: limits of the copies to read if the query has moved here from a cluster; None: no limits.
+        start: position; if it has a batch index, rows of its entry up to that index are not wanted.
+        end: position; if it has a batch index, rows of its entry after that index are not wanted.
+        copies: limits of the entries to read that were replicated from one cluster; None: no limits.
     """
 
     topic: TopicName
@@ -90,9 +90,8 @@ def decode_entries(
     Args:
         ranges: ranges; the entries of each are consumed before the next range is requested.
         max_bytes: limit of the entries' bytes, uncompressed, with metadata.
-        leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
-        max_message_size: function that returns the cluster's maximum message size in bytes; None: the
-            default.
+        leave_out_corrupt: whether an entry that cannot be decoded is skipped with a WARNING that names it.
+        max_message_size: function that returns the cluster's maximum message size; None: the default.
 
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
@@ -131,12 +130,8 @@ def _cuts(
 ) -> Iterator[tuple[int, int, bool]]:
     """Cuts entries into parts whose rows or bytes reach the limit; the last part may have fewer.
 
-    Args:
-        rows: number of rows collected before these entries.
-        size: number of bytes collected before these entries.
-
-    Yields:
-        Index of a part's first entry, index after its last entry, and whether the part reaches the limit.
+    ``rows`` and ``size`` (bytes) were collected before these entries. Yields the index of a part's first
+    entry, the index after its last entry, and whether the part reaches the limit.
     """
     row_ends, ends = np.cumsum(counts), np.cumsum(sizes)
     first = 0
@@ -170,7 +165,7 @@ class _Collected:
         self._parts += [_Part(source, entries[first:last]) for first, last in pairwise(bounds)]
 
     def messages(self) -> Iterator[DecodedMessages]:
-        """Removes and decodes the entries; yields no messages if all are left out."""
+        """Removes and decodes the entries; yields nothing if no row of them is wanted and readable."""
         parts, size = self._parts, self.size
         self._parts, self.rows, self.size = [], 0, 0
         runs: list[DecodedRun] = []
@@ -241,11 +236,10 @@ class _Range:
             self.cuts[ledger, entry] = max(old[0], after), min(old[1], up_to)
 
     def accepted(self) -> Iterator[tuple[Entries, Ints]]:
-        """Yields the entries that are not too large to be decoded.
+        """Yields the entries that are not too large to be decoded, and the bytes that each takes in columns.
 
-        Yields:
-            Entries, and the bytes that each takes in columns: its declared uncompressed payload, its
-            metadata, and for each of its messages the names and the schema version.
+        These are its declared uncompressed payload, its metadata, and for each of its messages the names and
+        the schema version.
         """
         for entries in self._entries:
             chunked, messages = entries.chunked, entries.messages
@@ -293,7 +287,7 @@ class _Range:
         self.leave_out(refused, entries, row)
 
     def leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
-        """Logs that an entry cannot be decoded, or raises the error if it must not be left out."""
+        """Logs that an entry cannot be decoded, or raises the error if no entry may be skipped."""
         if entries.messages[row] > 0:
             _check_format(entries.one(row), str(self.topic))
         located = error.located(str(self.topic), f"{entries.ledger[row]}:{entries.entry[row]}")

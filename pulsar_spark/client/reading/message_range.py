@@ -66,15 +66,15 @@ def read_ranges(
     """Yields the entries in ``(start, end]`` of each range in turn, in order; prefetches the next ranges.
 
     A chunked message belongs to the range with its last chunk, and is yielded as one entry instead of that
-    chunk. Its other chunks are left out; chunks before the range are read, too. Messages that stay incomplete
-    are left out and named in one WARNING.
+    chunk, without its other chunks; chunks before the range are read, too. Messages that stay incomplete are
+    not yielded, and counted in one WARNING.
 
     Ranges are read through non-durable subscriptions, so nothing is left at the broker. Callers that do not
     read to the end must close the generator, because garbage collection runs in any thread, and might wait
     for locks of that thread.
 
     An error of a range is raised instead of its entries, and the next ranges can still be read. When the next
-    range is requested, unread entries of the previous one are dropped. Entries are decrypted, and chunks
+    range is requested, the rest of the previous range is dropped. Entries are decrypted, and chunks
     assembled, on the caller's thread.
 
     Args:
@@ -167,7 +167,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId, last: Entries) -> None:
-        """Logs left-out messages, and keeps chunks for the next range; ``last``: last read entries."""
+        """Logs the number of dropped messages, and keeps chunks; ``end``, ``last``: see ``remember``."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -205,12 +205,9 @@ class _ChunkSearch:
     """Finds chunks that lie before a range, and whose message ends in the range; one object for each range.
 
     Each step goes further back, until the topic's beginning, entries older than the maximum age of an
-    incomplete message, or a task's maximum number of searched entries. No entry is searched twice: the found
-    chunks are kept for the next range of the topic in this process.
-
-    Args:
-        start: last entry before the range.
-        limits: limits of chunked messages; only the maximum age ``expire`` is used.
+    incomplete message (``expire`` of the limits), or a task's maximum number of searched entries. No entry is
+    searched twice: the found chunks are kept for the next range of the topic in this process. ``start`` is
+    the last entry before the range.
     """
 
     def __init__(
@@ -256,7 +253,12 @@ class _ChunkSearch:
         chunks, total = metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
         while True:
             places = index.chunks_before(found, chunks, total)
-            message = self._missing(found) if places is None else self._assembled(found.key, places, last)
+            if places is not None:
+                message = self._assembled(found.key, places, last)
+            elif index.has_beginning(found.key, found.place):
+                message = Dropped.OUT_OF_ORDER
+            else:
+                message = Dropped.NO_BEGINNING
             is_clear = not (message.is_odd if isinstance(message, Assembled) else message)
             if is_clear or index.has_ended:
                 break
@@ -272,12 +274,7 @@ class _ChunkSearch:
         return message
 
     def remember(self, end: MessageId, last: Entries) -> None:
-        """Keeps the known chunks for the next range.
-
-        Args:
-            end: end of the range; all entries up to it were read.
-            last: last entries that were read, for the publish times at the range's end.
-        """
+        """Keeps the known chunks for the next range, which begins at ``end``; ``last``: last read entries."""
         if self._index is not None:
             self._index.read_up_to(end, last.publish_time)
             _keep(self._client, self._name, self._index)
@@ -299,10 +296,6 @@ class _ChunkSearch:
         for entry in self._read(key, places):
             _take(assembler, entry)
         return _take(assembler, last)
-
-    def _missing(self, last: FoundChunk) -> Dropped:
-        has_beginning = self._known.has_beginning(last.key, last.place)
-        return Dropped.OUT_OF_ORDER if has_beginning else Dropped.NO_BEGINNING
 
     def _read(self, key: bytes, places: list[MessageId]) -> Iterator[Entry]:
         for first, last in _spans(places):

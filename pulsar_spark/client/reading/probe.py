@@ -71,11 +71,9 @@ class EntryInfo:
 
 
 class PartitionBounds(NamedTuple):
-    """The bounds of a partition.
+    """The position before a partition's first entry, and its last visible message without a batch index.
 
-    Attributes:
-        begin: position before the first entry.
-        last: last visible message, without a batch index; ``begin`` if there is none.
+    Without visible messages both are equal.
     """
 
     begin: MessageId
@@ -87,8 +85,8 @@ class EntryProbe(Closing):
 
     Args:
         after: entry before the first wanted one; ``MessageId.EARLIEST`` for the topic's beginning.
-        read_compacted: whether to read the compacted topic. Its last entries may be missing, so it ends when
-            no entry is received for a few seconds.
+        read_compacted: whether to read the compacted topic. Because its last entries may be missing, reading
+            then ends when no entry is received for a few seconds.
 
     Attributes:
         position: last returned entry, at first ``after``.
@@ -108,17 +106,11 @@ class EntryProbe(Closing):
         self._late: DeadlineError | None = None
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
-        """Returns the next entries, up to one of three limits.
+        """Returns the next entries, up to ``end`` (inclusive), a visible message.
 
-        Args:
-            messages: number of messages at which the result ends; a chunked message counts with its last
-                chunk.
-            size: stored bytes at which the result ends.
-            end: last entry, inclusive: the last visible message, or an earlier message.
-
-        Returns:
-            The entries; fewer if the broker has read up to ``end`` and delivers no more entries, or if the
-            next entry was not received within the operation timeout.
+        The result ends at this number of ``messages``, where a chunked message counts with its last chunk, or
+        at this ``size`` in stored bytes. It is shorter if the broker has read up to ``end`` and delivers no
+        more entries, or if the next entry was not received within the operation timeout.
 
         Raises:
             DeadlineError: no entry was received within the operation timeout. Every later call raises it,
@@ -182,12 +174,7 @@ class Tail(Closing):
 
     The broker has a permit for one entry, so it sends the next entry without a request. When the caller knows
     the partition's end, :meth:`follow` requests the entries up to the end, and one more. So the tail receives
-    every visible entry.
-
-    Args:
-        after: entry before the tail's first entry; ``MessageId.EARLIEST`` for the topic's beginning.
-        on_arrival: function that is called on the connection's thread when an entry is received, or the
-            consumer is lost; it must not block. The caller then calls :meth:`take` or :meth:`follow`.
+    every visible entry. ``after`` is as for :class:`EntryProbe`, ``on_arrival`` as for :class:`Consumer`.
 
     Attributes:
         reached: last processed entry; ``after`` before the first.
@@ -251,19 +238,14 @@ class Tail(Closing):
                 self._entries += len(entries)
                 self._bytes += int(entries.sizes.sum())
         except PulsarError as error:
-            self._is_lost = True
-            _log.info("a reader that waits for new entries has ended: %s", error)
+            self._lose(error)
 
     def follow(self, end: MessageId) -> bool:
         """Processes the received entries; requests the entries up to ``end`` and the next one. Does not wait.
 
         Processed entries are acknowledged, because the broker counts all others as the reader's backlog.
-
-        Args:
-            end: last visible message of the partition, without a batch index.
-
-        Returns:
-            False if the tail is lost, or too far from the end; close it then.
+        ``end`` is the partition's last visible message, without a batch index. Returns False if the tail is
+        lost, or too many entries are left; close it then.
         """
         self.take()
         self.was_waiting = self.reached >= end and self._consumer.has_permits
@@ -280,9 +262,12 @@ class Tail(Closing):
                 self._acknowledged = self.reached
             self._consumer.ask_for(left + 1)
         except PulsarError as error:
-            self._is_lost = True
-            _log.info("a reader that waits for new entries has ended: %s", error)
+            self._lose(error)
         return not self._is_lost
+
+    def _lose(self, error: PulsarError) -> None:
+        self._is_lost = True
+        _log.info("a reader that waits for new entries has ended: %s", error)
 
     def close(self) -> None:
         """Closes the reader, without waiting for the broker's answer."""
@@ -329,8 +314,7 @@ def visible_end(
     """Returns the last visible entry of a segment: ``reported``, or a later entry.
 
     Brokers with transactions (5.0.0-M1, 5.0.1) repeat their first answer to GET_LAST_MESSAGE_ID until they
-    load the segment again, although they deliver all new messages. So stored entries are compared with
-    received entries.
+    load the segment again, although they deliver all new messages. So this function receives the entries.
 
     Args:
         reported: last message by GET_LAST_MESSAGE_ID, or the position before the first entry.
@@ -404,9 +388,7 @@ def receive_infos(
 def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end: MessageId) -> bool:
     """Whether the broker has delivered or skipped all entries up to ``end``; acknowledges ``position``.
 
-    Args:
-        after: entry before the reader's first one.
-        position: last received entry, or ``after``.
+    ``position`` is the last received entry; before the first one it is ``after``, where the reader began.
     """
     if position > after:
         consumer.ack_cumulative(position)

@@ -104,8 +104,7 @@ class ReaderSchema:
     def decoder(self, writer: Schema, own: Schema, target: pa.DataType) -> ValueDecoder | str:
         """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
-        Args:
-            own: reader schema of the topic; if the topic lacks a column, ``schema`` is the reader schema.
+        ``own``: the topic's reader schema; :attr:`schema` is used if it lacks columns.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema
@@ -120,11 +119,10 @@ class ReaderSchema:
 
 
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
-    """Returns a topic's schema in which the user's schemas replace those of values and keys.
+    """Returns a topic's schema in which the user's schemas replace the schemas of values and keys.
 
-    Args:
-        value: function that makes the user's schema of values for a schema type; None: keep the topic's.
-        key: the same for the keys of KEY_VALUE.
+    ``value`` makes the user's schema of values for a schema type, and ``key`` that of keys of KEY_VALUE. None
+    keeps the topic's schema.
     """
     if own.type is not SchemaType.KEY_VALUE:
         return own if value is None else value(own.type)
@@ -192,8 +190,7 @@ class TypedValues:
     def error(self, row: int, *, is_fatal: bool) -> SchemaError:
         """Returns the error of a bad row, with its position, version and field.
 
-        Args:
-            is_fatal: True: the error ends the read, and advises another ``mode``. False: a warning.
+        ``is_fatal``: whether the error ends the read, and so advises another ``mode``; else it is a warning.
         """
         version, reader = self._groups.of(row)
         if self._has_too_much is not None and self._has_too_much[row]:
@@ -263,8 +260,7 @@ class TypedValueReader:
         has_keys = self._reader.schema.type is SchemaType.KEY_VALUE
         keys = messages.key if has_keys else pa.nulls(len(payloads), pa.binary())
         versions = schema_versions(messages)
-        readers = self._of_versions(versions, messages)
-        groups = _Groups(versions, readers, self._target)
+        groups = _Groups(versions, self._of_versions(versions, messages), self._target)
         work = self._work(messages.items_per_byte, payloads, keys)
         ends = self._parts.ends(payloads, keys, groups.costs, versions.of_row)
         return (
@@ -406,9 +402,7 @@ class _Groups:
             decoded = reader.decode(values, keys, work)
             return decoded.column, decoded.is_bad
         # A tombstone without a typed key has nothing to decode, so it is good.
-        is_bad: Flags = (values.is_valid().to_numpy(zero_copy_only=False)) | (
-            keys.is_valid().to_numpy(zero_copy_only=False)
-        )
+        is_bad: Flags = pc.or_(values.is_valid(), keys.is_valid()).to_numpy(zero_copy_only=False)
         return pa.nulls(len(values), self._target), is_bad if is_bad.any() else None
 
 
@@ -465,5 +459,5 @@ _DECODERS = _Decoders(_MAX_DEFINITIONS)
 def _message_id(messages: DecodedMessages, row: int) -> MessageId:
     index = messages.batch_index
     batch_index = None if index is None else index[row].as_py()
-    entry = MessageId(messages.ledger[row].as_py(), messages.entry[row].as_py())
-    return entry if batch_index is None else MessageId(entry.ledger, entry.entry, batch_index)
+    ledger, entry = messages.ledger[row].as_py(), messages.entry[row].as_py()
+    return MessageId(ledger, entry, -1 if batch_index is None else batch_index)

@@ -49,11 +49,11 @@ class Producer:
     """A producer on one topic partition; calls must not overlap.
 
     Args:
-        topic: one partition, or a topic without partitions; the broker creates a missing one by its policy.
+        topic: one partition, or a topic without partitions; the broker may create a missing topic by its
+            policy.
         partitions: number of producers that share the topic's limit of unacknowledged messages.
         first_sequence_id: sequence id of the first message, unless the broker has stored this id or a higher
-            id under the name; then the id after the last stored id. None: always the id after the last stored
-            id.
+            id under the name. Then, or if None, the first message has the id after the last stored id.
         is_encrypted: whether a producer without an encryptor, which sends no messages, is registered as
             encrypting, because the namespace may require encryption.
         on_receipt: function that receives each entry and its id on the session's thread; the id is None if
@@ -405,15 +405,14 @@ class Producer:
         due = self._writer.window.due_at
         assert due is not None  # callers wait only while an entry is pending
         loss = self._writer.loss
+        failed: PulsarError | None = None
         self._changed.release()
         try:
             _log.info("%s: opening the producer again: %s", self.topic, loss)
             deadline = Deadline(max(0.0, due - time.monotonic()))
             retry(lambda: self._open(deadline), deadline)
         except PulsarError as error:
-            failed: PulsarError | None = error
-        else:
-            failed = None
+            failed = error
         finally:
             self._changed.acquire()
         # If the send timeout was restarted meanwhile, the caller tries again.

@@ -28,7 +28,6 @@ from pulsar_spark.errors import PulsarError, QuotaError, SendError, TopicNotFoun
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.copies import source_of
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import encode_singles
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
@@ -95,10 +94,10 @@ class _RecordProducer(Producer):
 def append_record(
     client: Client, topic: TopicName, value: bytes, *, encryptor: Encryptor | None = None
 ) -> None:
-    """Appends one record to a topic of another owner; returns after the broker's receipt.
+    """Appends one record, UTF-8, to a topic of another owner; returns after the broker's receipt.
 
-    The topic is created if it does not exist. The value is UTF-8. The encryptor is for namespaces that
-    require encryption; the record itself is a property, which is not encrypted.
+    The topic is created if it does not exist. The encryptor is for namespaces that require encryption; the
+    record itself is a property, which is not encrypted.
 
     Raises:
         SendError: a backlog quota blocks producers.
@@ -341,11 +340,8 @@ def _stored(entry: Entry) -> StoredRecord:
     transaction = None
     if metadata.HasField("txnid_most_bits"):
         transaction = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
-    value, source = _record(metadata), source_of(metadata)
+    values = [each.value for each in metadata.properties if each.key == _PROPERTY]
+    value = values[0] if len(values) == 1 else None
+    source = source_of(metadata)
     cluster = None if source is None else source.cluster
     return StoredRecord(MessageId(entry.ledger, entry.entry), value, transaction, cluster)
-
-
-def _record(metadata: pb.MessageMetadata) -> bytes | None:
-    values = [each.value for each in metadata.properties if each.key == _PROPERTY]
-    return values[0] if len(values) == 1 else None

@@ -6,6 +6,7 @@ The topic need not exist yet.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
@@ -39,7 +40,7 @@ def schema_of_rows(
     may_register: bool,
     is_encrypted: bool = False,
 ) -> VersionedSchema:
-    """Chooses the schema of rows by :func:`choose_schema`, and registers a new one.
+    """Chooses the schema of rows by :func:`choose_schema`, and registers a new schema.
 
     ``latest``: the topic's latest schema; None: it has none. Parallel registrations do not fail: after a
     refusal the schema is chosen again, by the topic's schema then.
@@ -86,7 +87,11 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
         SchemaError: the broker refused the schema; the text has its reason.
         BrokerError: the topic cannot be reached within the operation timeout.
     """
-    partition = _any_partition(client, topic)
+    if topic.is_scalable:
+        with SegmentWatch(client, topic, create=True) as watch:
+            partition = watch.layout().active[0].topic
+    else:
+        partition = client.partitions(topic, create=True)[0]
     deadline = client.operation()
     try:
         version = retry(lambda: _get_or_create(client, partition, schema, deadline), deadline)
@@ -100,20 +105,11 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
     return version
 
 
-def _any_partition(client: Client, topic: TopicName) -> TopicName:
-    """Returns a partition or an active segment; the broker may create the topic."""
-    if not topic.is_scalable:
-        return client.partitions(topic, create=True)[0]
-    with SegmentWatch(client, topic, create=True) as watch:
-        return watch.layout().active[0].topic
-
-
 def _get_or_create(client: Client, topic: TopicName, schema: Schema, deadline: Deadline) -> int | None:
     """Registers a schema on an existing topic partition and returns its version; makes one attempt."""
     session = client.locate(topic, Purpose.READ, deadline)
-    answer = session.request(
-        lambda request_id: commands.get_or_create_schema(request_id, str(topic), schema), deadline
-    ).getOrCreateSchemaResponse
+    build = partial(commands.get_or_create_schema, topic=str(topic), schema=schema)
+    answer = session.request(build, deadline).getOrCreateSchemaResponse
     if answer.HasField("error_code"):
         raise from_server(answer.error_code, answer.error_message, topic=str(topic))
     return from_wire_version(answer.schema_version)

@@ -81,9 +81,10 @@ class TopicWriter(Closing):
 
     Args:
         topic: topic, or one partition; the broker creates a missing one by its policy.
-        place: numbers of the micro-batch and the task. They choose the first partition of rows without a key,
-            and only rows end a block (:class:`Router`), so a replay chooses the same partitions. None: the
-            first partition is random, so that short-lived writers do not all use the same one.
+        place: numbers of the micro-batch and the task, so that a replay sends rows without a key to the
+            same partitions: first to ``TaskPlace.first_partition``, and to the next partition by count alone.
+            None: first to a random partition, because short-lived writers must not all use the same one, and
+            to the next partition by count or time.
         look_again: seconds after which a send requests the partitions again. None: never.
         dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
         memory: memory budget that writers share; call ``fit`` of all other writers after adding one. None:
@@ -325,11 +326,8 @@ class TopicWriter(Closing):
             names = self._client.partitions(self._topic)
         except PulsarError as error:
             # Only a warning, because the producers raise an error if the topic can no longer be written.
-            _log.warning(
-                "%s: the number of partitions could not be checked; it is checked again later: %s",
-                self._topic,
-                error,
-            )
+            what = "%s: the number of partitions could not be checked; it is checked again later: %s"
+            _log.warning(what, self._topic, error)
             return
         with self._failing_for_good():
             if len(names) > len(self._names):
