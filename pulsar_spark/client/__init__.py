@@ -39,10 +39,9 @@ if TYPE_CHECKING:
         namespace_parts,
     )
     from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
-    from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
+    from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now, retry, retry_count
     from pulsar_spark.client.net.file_or_env import path_of
     from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
-    from pulsar_spark.client.net.retry import retry, retry_count
     from pulsar_spark.client.net.tls import PROTOCOLS, KeyStore, TlsOptions, has_suite
     from pulsar_spark.client.parallel import IN_PARALLEL, prefetch, raise_error_of, run_all
     from pulsar_spark.client.pending_calls import PROMPT, Calls, Kind, PendingCalls

@@ -16,8 +16,7 @@ from functools import partial
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.auth import Credentials, Identity
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.net.session import Purpose, Session, SessionPool
 from pulsar_spark.client.net.tls import TlsOptions
 from pulsar_spark.client.schemas import TopicSchemas

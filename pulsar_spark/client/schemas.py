@@ -9,8 +9,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.parallel import run_all
 from pulsar_spark.errors import ProtocolError, PulsarError, from_server
 from pulsar_spark.ids import TopicName

@@ -15,8 +15,7 @@ from contextlib import suppress
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import (
     AuthError,

@@ -13,7 +13,7 @@ producer or consumer and closes it at once would get a thousand requests a secon
     =========================================  ======================================================
 
 A producer or consumer is lost if it was open, and must be opened again without a request of its owner. Failed
-openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.retry`` repeats them.
+openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.deadline`` repeats them.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from typing import NamedTuple, TypeVar
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.inbox import Inbox
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry, wait_to_reopen
+from pulsar_spark.client.net.deadline import Deadline, retry, wait_to_reopen
 from pulsar_spark.client.net.session import Purpose, Session
 from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (

@@ -1,10 +1,29 @@
-"""Deadline: made once at the start of a call, and passed to all functions that wait."""
+"""Deadline: made once at the start of a call, and passed to all functions that wait. Retries end with it.
+
+``retry`` repeats calls as the error's flags allow, with growing pauses. A request may be done twice, because
+an answer may be lost. So only requests that are safe to repeat are retried: they read, they reach the same
+state again (ACK, SEEK), they fail with a retriable error until the broker has closed the lost connection
+(SUBSCRIBE, PRODUCER), or a lost result has no effect (NEW_TXN).
+"""
 
 from __future__ import annotations
 
+import logging
+import random
+import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
-from pulsar_spark.errors import DeadlineError
+from pulsar_spark.errors import BusyError, DeadlineError, PulsarError
+from pulsar_spark.protocol.pauses import Reopening
+
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 2.0
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def now() -> float:
@@ -43,3 +62,61 @@ class Deadline:
     def error(self, what: str, *, topic: str | None = None, advice: str | None = None) -> DeadlineError:
         """Returns an error with the text "``what`` within N s"."""
         return DeadlineError(f"{what} within {self.seconds:g} s", topic=topic, advice=advice)
+
+
+class _Count:
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def add_one(self) -> None:
+        with self._lock:
+            self.value += 1
+
+
+_repeated = _Count()
+
+
+def retry_count() -> int:
+    """Returns how often this process has repeated a request, or opened a lost producer or consumer again."""
+    return _repeated.value
+
+
+def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
+    """Waits for the pause before a consumer or producer is opened again; adds a loss to the retry count."""
+    if reopening.take_loss():
+        _repeated.add_one()
+    pause = reopening.pause(time.monotonic(), random.random())
+    if pause:
+        time.sleep(min(pause, deadline.left))
+        if deadline.passed:
+            raise deadline.error(f"the broker repeatedly accepted {what} and closed it again")
+
+
+def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
+    """Runs ``action`` until it succeeds or its error is final.
+
+    By default, errors without the flag ``retriable`` are final. ``insists`` is for an action that itself
+    retries until a timeout: a timeout is then not final, but a BusyError is, because the name is in use.
+
+    Raises:
+        PulsarError: the first error that is final, or the last error before the deadline. After the deadline,
+            a retriable error or a timeout does not replace the error before it.
+    """
+    pause = _FIRST_PAUSE
+    last: PulsarError | None = None
+    while True:
+        try:
+            return action()
+        except PulsarError as error:
+            if last is not None and deadline.passed and error.is_passing:
+                raise last from error
+            last = error
+            wait = pause * random.uniform(0.5, 1.0)
+            may_pass = error.is_passing and not isinstance(error, BusyError) if insists else error.retriable
+            if not may_pass or deadline.left <= wait:
+                raise
+            _log.log(logging.WARNING if insists else logging.DEBUG, "retrying in %.2f s: %s", wait, error)
+        _repeated.add_one()
+        time.sleep(wait)
+        pause = min(2 * pause, _MAX_PAUSE)

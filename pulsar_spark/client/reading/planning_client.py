@@ -16,8 +16,7 @@ from pulsar_spark.client.client import Client, ClientOptions, impatient_client, 
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
-from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
-from pulsar_spark.client.net.retry import retry, retry_count
+from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now, retry, retry_count
 from pulsar_spark.client.reading.entry_range import end_of_ledger_before, hidden_end, stored_end
 from pulsar_spark.client.reading.probe import (
     OPENS_COMPACTED_WITHIN,

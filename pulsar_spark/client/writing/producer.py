@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
-from pulsar_spark.client.net.deadline import Deadline, epoch_ms
-from pulsar_spark.client.net.retry import retry, wait_to_reopen
+from pulsar_spark.client.net.deadline import Deadline, epoch_ms, retry, wait_to_reopen
 from pulsar_spark.client.net.session import Purpose, Session
 from pulsar_spark.client.reading.backward_search import find_in_sealed, find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt

@@ -9,8 +9,7 @@ import logging
 from functools import partial
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.client.schemas import VersionedSchema
 from pulsar_spark.client.watches import SegmentWatch

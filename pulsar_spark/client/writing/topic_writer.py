@@ -17,8 +17,7 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.parallel import raise_error_of, run_all
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.dedup_producer import DedupProducer

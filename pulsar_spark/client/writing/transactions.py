@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.errors import NotAllowedError, PulsarError, TransactionError, from_server
 from pulsar_spark.ids import TopicName, TxnId

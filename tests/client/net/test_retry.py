@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark import errors
 from pulsar_spark.client.net import deadline as deadline_module
-from pulsar_spark.client.net import retry as retry_module
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry, retry_count
+from pulsar_spark.client.net.deadline import Deadline, retry, retry_count
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
@@ -63,7 +61,6 @@ class Action:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(retry_module, "time", clock)
     monkeypatch.setattr(deadline_module, "time", clock)
     return clock
 
@@ -135,7 +132,6 @@ def test_pauses_differ_so_that_clients_do_not_come_together(clock):
 def test_it_never_sleeps_past_its_deadline_and_raises_the_last_error_before_it(seconds, takes, kinds):
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry_module, "time", clock)
         patch.setattr(deadline_module, "time", clock)
         failures = [kind("not now") for kind in kinds]
         action = Action(clock, failures, endless=True, takes=takes)
@@ -180,9 +176,9 @@ def test_a_deadline_of_its_own_is_final(clock):
 
 
 def test_what_is_repeated_is_counted(clock):
-    before = retry_module.retry_count()
+    before = deadline_module.retry_count()
     retry(Action(clock, [errors.ConnectError("not now")] * 2), Deadline(60.0))
-    assert retry_module.retry_count() == before + 2
+    assert deadline_module.retry_count() == before + 2
 
 
 # ---- what has retries of its own
@@ -190,8 +186,8 @@ def test_what_is_repeated_is_counted(clock):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(retry_module, "_MAX_PAUSE", 0.001)
-    monkeypatch.setattr(retry_module, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(deadline_module, "_MAX_PAUSE", 0.001)
+    monkeypatch.setattr(deadline_module, "_FIRST_PAUSE", 0.001)
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(mo
 @pytest.mark.parametrize("fault", [Fault.ERROR_BEFORE, Fault.ERROR_AFTER])
 def test_a_commit_goes_on_after_an_error_at_any_effect(monkeypatch, fault):
     """Without another run of the query: Spark never repeats what the driver does."""
-    monkeypatch.setattr("pulsar_spark.client.net.retry._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("pulsar_spark.client.net.deadline._FIRST_PAUSE", 0.001)
     for at in itertools.count():
         broker: Any = plug_in(monkeypatch)
         commit_batch(broker, [task(broker, "a")], 0, OPEN, 0.0)
@@ -299,7 +299,7 @@ def test_a_commit_goes_on_after_an_error_at_any_effect(monkeypatch, fault):
 
 
 def test_a_commit_goes_on_no_longer_than_its_transactions_live(monkeypatch):
-    monkeypatch.setattr("pulsar_spark.client.net.retry._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("pulsar_spark.client.net.deadline._FIRST_PAUSE", 0.001)
     broker: Any = plug_in(monkeypatch)
     reports = [task(broker, "a")]
     broker.start_process()
@@ -314,7 +314,7 @@ def refuse(*_: object, **__: object) -> None:
 
 def test_transactions_that_end_while_a_commit_goes_on_are_not_written_to(monkeypatch):
     """A broker stores a marker in a transaction that has ended, and then loses what it has committed."""
-    monkeypatch.setattr("pulsar_spark.client.net.retry._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("pulsar_spark.client.net.deadline._FIRST_PAUSE", 0.001)
     for at in range(12):
         broker: Any = plug_in(monkeypatch)
         reports, *_ = two_tasks(broker)
