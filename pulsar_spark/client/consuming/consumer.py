@@ -17,7 +17,7 @@ from pulsar_spark.client.consuming.consumer_link import (
 )
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.pending_calls import MappedFuture
+from pulsar_spark.client.parallel import MappedFuture
 from pulsar_spark.errors import CorruptError, NotReadyError, PulsarError, UnsupportedError, from_server
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
