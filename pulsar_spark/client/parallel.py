@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # Default maximum of parallel calls: enough to keep both the client and a broker busy all the time.
 IN_PARALLEL = 32
-# Default maximum of blocking calls that run at the same time.
+# Default of the limit of PendingCalls.
 _LIMIT = 16
 # Seconds within which an answer counts as prompt.
 PROMPT = 1.0

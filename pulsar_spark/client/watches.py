@@ -1,4 +1,4 @@
-"""Watches: the broker reports changes of topics and segments, so that nobody lists them again and again.
+"""Watches: the broker reports changes of topics and segments, so that clients need not list them often.
 
 TopicWatch is for the topics of a pattern, ScalableTopicWatch for the scalable topics of a pattern, and
 SegmentWatch for the segments of one topic.
@@ -86,7 +86,9 @@ class _NamedUpdates:
     def deliver(self, frames: list[Frame]) -> None:
         for frame in frames:
             update = frame.command.watchTopicUpdate
-            gone, new = self._meant(update.deleted_topics), self._meant(update.new_topics)
+            gone, new = (
+                _matching(self._pattern, names) for names in (update.deleted_topics, update.new_topics)
+            )
             self._deleted.add(map(str, gone))
             if gone or new:
                 with self._lock:
@@ -102,9 +104,11 @@ class _NamedUpdates:
             named, self._named = self._named, {}
         return list(named)
 
-    def _meant(self, names: Iterable[str]) -> list[TopicName]:
-        topics = map(TopicName.found, names)
-        return [topic for topic in topics if topic is not None and self._pattern.matches(topic)]
+
+def _matching(pattern: TopicPattern, names: Iterable[str], *, scalable: bool = False) -> list[TopicName]:
+    """Returns the topics that match a pattern; skips invalid names."""
+    topics = (TopicName.found(name, scalable=scalable) for name in names)
+    return [topic for topic in topics if topic is not None and pattern.matches(topic)]
 
 
 class TopicWatch(Closing):
@@ -113,9 +117,8 @@ class TopicWatch(Closing):
     A lost watch is opened again, on a short-lived thread, by ``take_changes``. If the broker does not support
     watches (by its feature flags), or the role may not watch, all topics must be listed once a minute.
 
-    Args:
-        may_list: whether to watch a pattern that cannot be sent to the broker
-            (:attr:`TopicPattern.broker_regex`). The broker then lists all topics of the namespace.
+    If ``may_list`` is true, this includes a pattern that cannot be sent to the broker
+    (:attr:`TopicPattern.broker_regex`): the broker then lists all topics of the namespace.
 
     Raises:
         BrokerError: the broker refused, or no broker answered within the operation timeout.
@@ -164,11 +167,8 @@ class TopicWatch(Closing):
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
         """Whether a topic partition was deleted since the last call, even if it exists now; makes no request.
 
-        Deletions while the watch was lost are not known.
-
-        Args:
-            within: seconds to wait for the broker's report, because other requests may show the deletion
-                earlier.
+        Deletions while the watch was lost are not known. ``within``: seconds to wait for the broker's report,
+        because other requests may show the deletion earlier.
         """
         return self._deleted.take(str(topic), within)
 
@@ -368,8 +368,7 @@ class _TopicUpdates(_Updates):
             self._changed.notify_all()
 
     def _meant(self, names: Iterable[str]) -> frozenset[TopicName]:
-        found = (TopicName.found(name, scalable=True) for name in names)
-        return frozenset(topic for topic in found if topic is not None and self._pattern.matches(topic))
+        return frozenset(_matching(self._pattern, names, scalable=True))
 
 
 class SegmentWatch(_Watch):
@@ -449,15 +448,12 @@ class _SegmentUpdates(_Updates):
     def deliver(self, frames: list[Frame]) -> None:
         for frame in frames:
             update = frame.command.scalableTopicUpdate
-            if update.HasField("error"):
-                self.lost(from_server(update.error, update.message, topic=str(self._topic)))
-                continue
             try:
-                layout = read_layout(update, self._topic)
+                if update.HasField("error"):
+                    raise from_server(update.error, update.message, topic=str(self._topic))
+                self._take(read_layout(update, self._topic))
             except PulsarError as error:
                 self.lost(error)
-                continue
-            self._take(layout)
 
     def _take(self, layout: TopicLayout) -> None:
         with self._changed:

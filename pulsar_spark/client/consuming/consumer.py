@@ -9,14 +9,10 @@ from concurrent.futures import wait
 import numpy as np
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.consuming.consumer_link import (
-    CLOSE_TIMEOUT,
-    ConsumerLink,
-    LastMessageId,
-    SubscriptionOptions,
-)
+from pulsar_spark.client.consuming.consumer_link import ConsumerLink, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.session import CLOSE_TIMEOUT
 from pulsar_spark.client.parallel import MappedFuture
 from pulsar_spark.errors import CorruptError, NotReadyError, PulsarError, UnsupportedError, from_server
 from pulsar_spark.ids import MessageId, TopicName

@@ -18,7 +18,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.net.deadline import Deadline, retry, wait_to_reopen
-from pulsar_spark.client.net.session import Purpose, Session
+from pulsar_spark.client.net.session import CLOSE_TIMEOUT, Purpose, Session
 from pulsar_spark.client.parallel import MappedFuture
 from pulsar_spark.errors import (
     DeadlineError,
@@ -132,7 +132,6 @@ class LastMessageId(NamedTuple):
         )
 
 
-CLOSE_TIMEOUT = 5.0
 _MIN_HELD = 8 << 20  # lowest limit of the bytes that an inbox holds
 
 T = TypeVar("T")

@@ -42,6 +42,9 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 _SEND_BUFFERS = 64  # maximum buffers taken from the queue for writing, and for one system call
 _SEND_SIZE = 2 << 20  # maximum bytes taken from the queue for writing
 
+# Maximum seconds to wait for the broker's answer when a consumer or producer is closed.
+CLOSE_TIMEOUT = 5.0
+
 _log = logging.getLogger(__name__)
 
 

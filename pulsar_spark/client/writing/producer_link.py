@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.session import Session
+from pulsar_spark.client.net.session import CLOSE_TIMEOUT, Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import BusyError, ClosedError, DeadlineError, NotReadyError, PulsarError, SendError
 from pulsar_spark.ids import TopicName
@@ -21,9 +21,6 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
-
-# Maximum seconds to wait for the broker's answer to CLOSE_PRODUCER.
-CLOSE_TIMEOUT = 5.0
 
 _ACCESS_MODES = {
     AccessMode.SHARED: pb.Shared,

@@ -152,7 +152,7 @@ class RecordTopic:
     def read_ends(client: Client, topic: TopicName) -> Iterator[list[StoredRecord]]:
         """Yields the newest records of another owner's topic, then ever more, at last all of them.
 
-        Yields nothing for a missing topic. Records that an open transaction hides are left out.
+        Yields nothing for a missing topic, and no records that an open transaction hides.
         """
         try:
             with (
@@ -173,12 +173,10 @@ class RecordTopic:
         self._holder.close()
 
     def open_for_writing(self) -> None:
-        """Opens the producer, which excludes all other producers until ``close``; does nothing if it is open.
+        """Opens the producer, unless it is open; it excludes all other producers until ``close``.
 
-        So no message of another program lies between the appended records.
-
-        Raises:
-            SendError: a backlog quota blocks producers.
+        So no message of another program lies between the appended records. Raises SendError if a backlog
+        quota blocks producers.
         """
         if self._producer is None:
             # Without a name, because other programs could use up the sequence ids of a known name.
@@ -195,17 +193,15 @@ class RecordTopic:
     def open_after_release(self) -> None:
         """Opens the topic for writing after ``release_all``, if a backlog quota blocked producers before.
 
-        Brokers store acknowledgements once a second. Until then the quota counts the released records.
-
-        Raises:
-            SendError: the quota still blocks producers after some seconds.
+        Brokers store acknowledgements once a second. Until then the quota counts the released records. Raises
+        SendError if the quota still blocks producers after some seconds.
         """
-        until = time.monotonic() + _STORED_WITHIN
+        until = Deadline(_STORED_WITHIN)
         while True:
             try:
                 return self.open_for_writing()
             except SendError:
-                if time.monotonic() >= until:
+                if until.passed:
                     raise
             time.sleep(_BETWEEN_ATTEMPTS)
 
@@ -302,7 +298,7 @@ class RecordTopic:
 
 
 def _read_between(client: Client, topic: TopicName, start: MessageId, end: MessageId) -> list[StoredRecord]:
-    # An entry that cannot be parsed is not a record; it is left out with a warning.
+    # An entry that cannot be parsed is not a record; it is skipped with a warning.
     options = RangeOptions(
         poll_timeout=client.options.operation_timeout,
         visible=False,

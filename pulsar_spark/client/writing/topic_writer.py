@@ -18,12 +18,12 @@ from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline, retry
+from pulsar_spark.client.net.session import CLOSE_TIMEOUT
 from pulsar_spark.client.parallel import raise_error_of, run_all
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer, task_memory
-from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
 from pulsar_spark.client.writing.producer_options import (
     NO_USER_CODE,
     AccessMode,
@@ -242,7 +242,7 @@ class TopicWriter(Closing):
         """Opens the missing producers of ``numbers``, or all for exclusive access or ``dedup.opens_all``.
 
         Writers with the same producer names open the topic's first partition before all others, so that only
-        one of them opens more. While a deduplicating task waits for a name, it closes the producers that it
+        one writer opens more. While a deduplicating task waits for a name, it closes the producers that it
         has opened here: a running copy of the task may lose its connection, and must get its names back.
         """
         dedup, claims_all = self._dedup, self._options.access_mode is not AccessMode.SHARED

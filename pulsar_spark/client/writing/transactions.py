@@ -61,7 +61,7 @@ class Transactions:
     def commit(self, transaction: TxnId, deadline: Deadline | None = None) -> None:
         """Makes the messages of a transaction visible; no more messages may be sent in it.
 
-        An unreachable broker is awaited until ``deadline``; None: for the operation timeout.
+        An unreachable broker is awaited until ``deadline``; None: for one operation timeout.
 
         Raises:
             TransactionError: the broker no longer has the transaction. It was aborted, by its timeout or by
@@ -109,8 +109,7 @@ class Transactions:
     ) -> pb.BaseCommand:
         session = self._sessions.get(coordinator)
         if session is None or session.error is not None:
-            # Not the connection of producers, because a broker that throttles publishing does not read from
-            # it.
+            # Not the connection of producers: a broker that throttles publishing does not read from it.
             session = self._client.locate(self._coordinators[coordinator], Purpose.READ, deadline)
             connect = session.request(
                 lambda request_id: commands.tc_client_connect(request_id, coordinator), deadline
