@@ -178,10 +178,8 @@ class Client(Closing):
     def transaction_coordinators(self, count: int = 1) -> list[TopicName]:
         """Returns one topic for each transaction coordinator; an empty list if the cluster has none.
 
-        Coordinators are requested until ``count`` are known, because a cluster may add coordinators.
-
-        Raises:
-            AuthError: the role has no permission for the request.
+        Coordinators are requested until ``count`` are known, because a cluster may add coordinators. Raises
+        AuthError if the role has no permission for the request.
         """
         if len(self._coordinators) < count:
             try:

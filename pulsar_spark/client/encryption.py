@@ -127,8 +127,7 @@ class KeyFolder:
 class Encryptor:
     """Encrypts payloads of any number of producers, with one data key for all of them.
 
-    Args:
-        names: names of the public keys; the owner of any of them can decrypt.
+    ``names``: names of the public keys. The owner of any of these keys can decrypt.
     """
 
     def __init__(
@@ -195,8 +194,7 @@ class Encryptor:
 class Decryptor:
     """Decrypts the entries of topic ranges; keeps the data keys that it has decrypted.
 
-    Args:
-        reader: source of the private keys; None: nothing can be decrypted.
+    ``reader``: source of the private keys; None: nothing can be decrypted.
     """
 
     def __init__(
@@ -291,10 +289,7 @@ class Decryption:
         """Decrypts the encrypted entries of ``entries``; each chunk is decrypted by itself.
 
         With the failure action DISCARD an entry that cannot be decrypted is not returned; with CONSUME it
-        becomes one message, whose value is the stored payload.
-
-        Raises:
-            CryptoError: the failure action is FAIL, and an entry cannot be decrypted; the error has its id.
+        becomes one message, whose value is the stored payload; with FAIL a CryptoError names it.
         """
         if not entries.encrypted.any():
             return entries

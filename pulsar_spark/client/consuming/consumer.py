@@ -207,8 +207,7 @@ class Consumer(ConsumerLink):
     def seek(self, target: MessageId | int) -> None:
         """Moves to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
 
-        Raises:
-            UnsupportedError: a time on a non-durable subscription, whose cursor SEEK would remove.
+        Raises UnsupportedError for a time on a non-durable subscription, whose cursor SEEK would remove.
         """
         start = None
         if self._options.durable:
@@ -263,11 +262,7 @@ class Consumer(ConsumerLink):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decodes messages; leaves out entries that were returned before.
-
-        Raises:
-            CorruptError: the first of the other entries cannot be parsed.
-        """
+        """Decodes messages that were not returned before; raises CorruptError if the first is corrupt."""
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:

@@ -118,11 +118,7 @@ class LastMessageId(NamedTuple):
 
     @classmethod
     def of(cls, command: pb.BaseCommand) -> LastMessageId:
-        """Reads the broker's answer.
-
-        Raises:
-            UnsupportedError: the answer has no position of the subscription.
-        """
+        """Reads the broker's answer; raises UnsupportedError if it lacks the subscription's position."""
         answer = command.getLastMessageIdResponse
         if not answer.HasField("consumer_mark_delete_position"):
             raise UnsupportedError("the broker is too old: it does not report a subscription's position")
@@ -183,10 +179,7 @@ class ConsumerLink(Closing):
     def ask_for(self, entries: int | None) -> None:
         """Grants the permits that are due for ``entries`` more entries (FLOW), without waiting for entries.
 
-        Does nothing if the consumer is :attr:`lost`.
-
-        Raises:
-            PulsarError: the connection has ended just now.
+        Does nothing if the consumer is :attr:`lost`; raises PulsarError if the connection has ended just now.
         """
         session = self._live_session
         if self._permits is None or session is None:
@@ -196,11 +189,7 @@ class ConsumerLink(Closing):
             session.send(commands.flow(self._id, granted))
 
     def _take_group(self, timeout: float) -> list[Messages]:
-        """Waits for a message; returns messages to decode together, or none after ``timeout``.
-
-        Raises:
-            PulsarError: the consumer was lost, and all received messages are taken.
-        """
+        """Waits for messages to decode together; see :meth:`Inbox.take_group`."""
         group = self.inbox.take_group(timeout)
         if group:
             self._reopening.yielded()
@@ -286,8 +275,7 @@ class ConsumerLink(Closing):
     def _moved(self, start: MessageId | None = None) -> None:
         """Subscribes again before the next request, because the subscription has another position.
 
-        Args:
-            start: start of a non-durable subscription, inclusive; None: the broker knows the position.
+        ``start``: start of a non-durable subscription, inclusive; None: the broker knows the position.
         """
         if start is not None:
             self._options = replace(self._options, start=start)
@@ -313,8 +301,8 @@ class ConsumerLink(Closing):
     def begin_close(self) -> Future[pb.BaseCommand] | None:
         """Closes the consumer; neither repeats an acknowledgement nor waits for the broker's answer.
 
-        Returns:
-            A future that ends with the answer, or with an error within 5 s; None if the connection has ended.
+        Returns a future that ends with the answer, or with an error within 5 s; None if the connection has
+        ended.
         """
         session, self._session = self._session, None
         if self._permits is not None:

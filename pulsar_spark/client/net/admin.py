@@ -47,11 +47,7 @@ _KINDS: dict[int, type[BrokerError]] = {
 
 
 class Ledger(NamedTuple):
-    """One ledger of a topic partition.
-
-    Attributes:
-        entries: number of its entries, which are numbered from 0 without gaps.
-    """
+    """One ledger of a topic partition; its entries are numbered from 0 without gaps."""
 
     id: int
     entries: int
@@ -70,8 +66,7 @@ class SubscriptionStats(NamedTuple):
 def checked_admin_url(text: str) -> str:
     """Checks ``http(s)://host[:port][/path]``; returns it without a slash at its end.
 
-    Raises:
-        OptionError: the URL has another form. The error omits the URL, because it may contain a password.
+    The OptionError for another form omits the URL, because it may contain a password.
     """
     try:
         url = urlsplit(text)
@@ -103,11 +98,9 @@ class Admin:
     not Pulsar's, and BrokerError for other errors of the broker.
 
     Args:
+        url: URL for :func:`checked_admin_url`.
         timeout: seconds for one request, from connecting to its last byte.
         identity: login and TLS settings, read at each request. None: no login, and default TLS settings.
-
-    Raises:
-        OptionError: ``url`` is not a URL.
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
@@ -174,8 +167,7 @@ class Admin:
     def call(self, method: str, *parts: str, query: str = "", body: object = None) -> Any:
         """Sends any other request; returns the JSON of the answer, or None for an empty answer.
 
-        Args:
-            parts: names of the path below ``admin/v2``; a topic has four names.
+        ``parts``: names of the path below ``admin/v2``; a topic has four names.
         """
         path = "/".join(map(_part, parts))
         answer = self._request(method, f"{path}?{query}" if query else path, None, body)

@@ -61,8 +61,8 @@ class Authentication(Protocol):
 class Token:
     """A token (JWT) as text, from a file, or from an environment variable.
 
-    Args:
-        params: ``token:TEXT`` or the text alone, ``file:///PATH``, ``env:NAME``, or ``{"token": "TEXT"}``.
+    The parameters are ``token:TEXT`` or the text alone, ``file:///PATH``, ``env:NAME``, or a JSON object
+    ``{"token": "TEXT"}``.
     """
 
     method = "token"
@@ -88,7 +88,7 @@ class Token:
 
 
 class Basic:
-    """A user's name and password; ``params``: ``{"userId": ..., "password": ...}``, as in Java."""
+    """A user's name and password; the parameters are ``{"userId": ..., "password": ...}``, as in Java."""
 
     method = "basic"
 
@@ -258,8 +258,7 @@ _KNOWN = {
 def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
     """Returns the plugin that ``credentials`` name; reads no file and sends no request yet.
 
-    Raises:
-        OptionError: there is no such plugin, or its parameters are wrong. The error omits them.
+    Raises OptionError, without the parameters, if there is no such plugin or they are wrong.
     """
     plugin, params = credentials.plugin, credentials.params
     for name, known in _KNOWN.items():

@@ -15,13 +15,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
-    """Returns the certificate of a store, the certificate's chain and the private key, all in PEM.
+    """Returns the certificate of a store, its chain, and the key, encrypted by ``passphrase``; all in PEM.
 
-    Args:
-        passphrase: passphrase that encrypts the returned key.
-
-    Raises:
-        ValueError: ``data`` is not PKCS#12, has another password, or has no key with a certificate.
+    Raises ValueError if ``data`` is not PKCS#12, has another password, or has no key with a certificate.
     """
     store = _load(data, password)
     if store.key is None or store.cert is None:
@@ -40,8 +36,7 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
 def certificates_of(data: bytes, password: str | None) -> bytes:
     """Returns all certificates of a store in DER, one after the other.
 
-    Raises:
-        ValueError: ``data`` is not PKCS#12, has another password, or has no certificate.
+    Raises ValueError if ``data`` is not PKCS#12, has another password, or has no certificate.
     """
     store = _load(data, password)
     found = [*([] if store.cert is None else [store.cert]), *store.additional_certs]

@@ -406,8 +406,7 @@ class _Slot:
 class SessionPool:
     """Opens sessions on first use, and again when they have ended.
 
-    Args:
-        service: addresses of the service URL; a random one is tried first, then the next in order.
+    ``service``: addresses of the service URL. A random address is tried first, then the next ones in order.
     """
 
     def __init__(

@@ -49,12 +49,7 @@ _JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A PKCS#12 file.
-
-    Attributes:
-        password: password of the store, or its place as ``file:///PATH`` or ``env:NAME``; None: no password.
-            Secret.
-    """
+    """A PKCS#12 file, and its password as for ``TlsOptions.key_password``."""
 
     path: str
     password: str | None = field(default=None, repr=False)
@@ -207,15 +202,13 @@ def has_suite(name: str) -> bool:
 def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collection[str]) -> None:
     """Restricts ``context`` to these protocols and cipher suites; TLS 1.2 or newer in any case.
 
+    ``protocols`` are keys of :data:`PROTOCOLS`, and all if empty. ``suites`` are names for which
+    :func:`has_suite` is true, and OpenSSL's choice if empty.
+
     Python cannot disable single suites of TLS 1.3, so TLS 1.3 is used only if ``suites`` has all its suites
     that OpenSSL would offer.
 
-    Args:
-        protocols: keys of :data:`PROTOCOLS`; empty: all protocols.
-        suites: names for which :func:`has_suite` is true; empty: OpenSSL's choice.
-
-    Raises:
-        OptionError: protocols and suites cannot be combined, or this Python's OpenSSL lacks a suite.
+    Raises OptionError if protocols and suites cannot be combined, or this Python's OpenSSL lacks a suite.
     """
     new = {name for name in suites if name in _TLS_1_3}
     old = [known for name in suites if (known := _openssl_name(name)) is not None]

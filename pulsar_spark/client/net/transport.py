@@ -91,8 +91,7 @@ class TlsTransport(Transport):
     def receive(self) -> bytes | None:
         """Returns the received bytes of many TLS records; see ``Transport``.
 
-        Raises:
-            AuthError: the broker refused this client's certificate, which TLS 1.3 reports only here.
+        Raises AuthError if the broker refused this client's certificate, which TLS 1.3 reports only here.
         """
         pieces: list[bytes] = []
         size = 0

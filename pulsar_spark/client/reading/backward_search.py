@@ -112,6 +112,8 @@ def search_back(
 ) -> bool:
     """Reads backwards from the end of a topic partition until all wanted entries were read.
 
+    Returns True if the search was complete in time, and no wanted entry can be invisible.
+
     The search waits for stored entries that are not visible yet: the broker is still writing them, or they
     follow the first message of an open transaction. Deleted entries are not found. The search lasts at most
     one operation timeout, which restarts whenever ``take`` returns True.
@@ -123,9 +125,6 @@ def search_back(
         max_steps: maximum number of steps; None: back to the topic's beginning.
         known: parts that were read before, and are not read again; parts that are read now are added.
         is_sealed: whether ``topic`` is a sealed segment; nothing is added to it, so the search does not wait.
-
-    Returns:
-        True if the search was complete in time, and no wanted entry can be invisible.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:

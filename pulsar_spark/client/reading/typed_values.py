@@ -251,10 +251,8 @@ class TypedValueReader:
     def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
         """Reads the values of at least one message, in parts of bounded memory.
 
-        Parts are read lazily, and not kept; most messages are one part.
-
-        Raises:
-            SchemaChangedError: with ``refuse_changes``, the columns cannot hold values of a newer version.
+        Parts are read lazily, and not kept; most messages are one part. With ``refuse_changes``, raises
+        SchemaChangedError if the columns cannot hold values of a newer version.
         """
         payloads = messages.value
         has_keys = self._reader.schema.type is SchemaType.KEY_VALUE

@@ -232,10 +232,8 @@ class Producer:
         """Closes the producer of a sealed segment; returns entries that are not stored, and the open batch.
 
         Waits for receipts until the broker refuses this producer. Then it searches the segment, which gets no
-        more entries, for entries without a receipt.
-
-        Raises:
-            SendError: neither receipts nor a refusal within the send timeout.
+        more entries, for entries without a receipt. Raises SendError if neither receipts nor a refusal are
+        received within the send timeout.
         """
         with self._changed:
             self._wait_until(lambda: not self._writer.window)
@@ -253,11 +251,8 @@ class Producer:
     def reopen(self, name: str, first_sequence_id: int) -> int:
         """Continues under another name or with other sequence ids; nothing may be pending.
 
-        Returns:
-            The last sequence id that the broker has stored under the name; -1 if it knows none.
-
-        Raises:
-            BrokerError: the broker did not accept the producer within the operation timeout.
+        Returns the last sequence id that the broker has stored under the name; -1 if it knows none. Raises
+        BrokerError if the broker does not accept the producer within the operation timeout.
         """
         self._drop_link()
         self._reopening.reset()

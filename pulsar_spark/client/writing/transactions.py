@@ -26,8 +26,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 class Transactions:
     """The transaction coordinators of a cluster. Thread-safe; each call is retried for one operation timeout.
 
-    Raises:
-        NotAllowedError: the brokers run without transactions.
+    Raises NotAllowedError if the brokers run without transactions.
     """
 
     def __init__(self, client: Client) -> None:
@@ -49,8 +48,7 @@ class Transactions:
     def add(self, transaction: TxnId, topics: Iterable[TopicName]) -> None:
         """Adds topic partitions. Call it before any send, else the transaction never ends there.
 
-        Raises:
-            TransactionError: the transaction is not open.
+        Raises TransactionError if the transaction is not open.
         """
         names = [str(topic) for topic in topics]
         self._ask(
