@@ -160,7 +160,6 @@ class _Prefetched(Generic[T]):
             self._changed.notify_all()
 
     def items(self) -> Generator[T, None, None]:
-        """Yields the items as they are made."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._is_over)

@@ -377,7 +377,6 @@ class ConsumerLink(Closing):
 
 
 def _begin_close(session: Session, consumer_id: int) -> Future[pb.BaseCommand] | None:
-    """Sends CLOSE_CONSUMER and does not wait for the answer."""
     try:
         return session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), CLOSE_TIMEOUT)
     except PulsarError as error:

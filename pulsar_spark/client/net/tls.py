@@ -18,7 +18,7 @@ from pulsar_spark.protocol.lookup import Address
 
 _PASSPHRASE = "; a key with a passphrase requires pulsar.client.tlsKeyPassword"
 
-# Allowed protocols; older ones are always refused.
+# Allowed protocols; older protocols are always refused.
 PROTOCOLS: Mapping[str, ssl.TLSVersion] = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,

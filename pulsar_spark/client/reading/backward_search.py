@@ -1,6 +1,6 @@
 """Reads a topic partition backwards from its end, until the wanted entries are found.
 
-Each step back reads the entries that lie directly before those of the previous step. Steps grow by a factor.
+Each step back reads the entries directly before the entries of the previous step. Steps grow by a factor.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ MAX_MESSAGES = 1_000_000
 MAX_CHUNKED = 2**31 - 1
 # Seconds that entries of short ranges wait for entries of the next ranges, to be decoded together.
 _JOINED_SECONDS = 0.1
-# Fewer unbatched entries than this are decoded with the next ones, because each call has a fixed cost.
+# Fewer unbatched entries than this are decoded with the next entries, because each call has a fixed cost.
 _FEW = 24
 # The property by which Kafka-on-Pulsar marks entries that it stores in another format than Pulsar's.
 _FORMAT = b"entry.format"
@@ -157,7 +157,6 @@ class _Collected:
         self._parts: list[_Part] = []
 
     def add(self, source: _Range, entries: Entries, rows: int, size: int) -> None:
-        """Adds entries with a number of rows and uncompressed bytes."""
         self.rows += rows
         self.size += size
         is_batch = entries.messages > 0

@@ -231,7 +231,6 @@ class _ChunkSearch:
         self._positions: Iterator[MessageId] | None = None  # start positions of the next steps back
 
     def add(self, chunk: Entry) -> None:
-        """Adds a chunk that was read in the range."""
         self._known.add(_found(chunk, len(chunk.payload)))
 
     def settle(self, last: Entry) -> None:
@@ -373,6 +372,5 @@ def _spans(places: list[MessageId]) -> Iterator[tuple[MessageId, MessageId]]:
 
 
 def _take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
-    """Passes the chunk of an entry to an assembler; returns the result of :meth:`ChunkAssembler.take`."""
     message_id = MessageId(entry.ledger, entry.entry)
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)

@@ -28,7 +28,7 @@ from pulsar_spark.values.interfaces import ValueDecoder, type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entries import Floats
 
-# Returns the schemas of a topic's versions, by number; missing versions are left out.
+# Returns the existing schemas of a topic among some versions, by number.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
 # The decoder of a version's values, or the reason why the values cannot be decoded.
 _Reader: TypeAlias = "ValueDecoder | str"
@@ -339,11 +339,9 @@ class _Groups:
 
     @property
     def costs(self) -> list[ValueCost]:
-        """Returns the cost of the values of each version."""
         return [ValueCost() if isinstance(reader, str) else reader.cost for reader in self._readers]
 
     def part(self, first: int, end: int) -> _Groups:
-        """Returns the groups of the rows from ``first`` up to ``end``."""
         of_row = self._versions.of_row
         some = None if of_row is None else of_row[first:end]
         return _Groups(SchemaVersions(self._versions.distinct, some), self._readers, self._target)
