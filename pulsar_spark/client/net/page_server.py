@@ -49,18 +49,10 @@ class PageServer:
 
     It answers only requests that name this host. Otherwise any web page could make a browser read from this
     server, by a host name of the page that resolves to this server (DNS rebinding). An IP address cannot be
-    such a name.
+    such a name. Requests may name localhost, an address of the loopback, and ``allowed_hosts``; if the server
+    listens beyond the loopback, also any address, ``host`` and this machine's host name.
 
-        ===============================  ==============================================================
-        it listens on                    accepted hosts of requests
-        ===============================  ==============================================================
-        the loopback                     localhost, addresses of the loopback, ``allowed_hosts``
-        anything else                    the same, all addresses, ``host``, this machine's host name
-        ===============================  ==============================================================
-
-    Args:
-        answer: function that returns the answer for a path without its query; None: there is no such page.
-        allowed_hosts: more names that requests may name as their host.
+    ``answer`` returns the answer for a path without its query, or None if there is no such page.
     """
 
     def __init__(
