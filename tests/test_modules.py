@@ -13,7 +13,6 @@ REASONS = {
     "cli/messages.py": "integration/ops/test_cli_messages.py: it speaks to a broker",
     "client/watches.py": "tests/client/test_topic_watch.py, test_scalable_watches.py, test_segment_watch.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
-    "client/reading/origins.py": "tests/client/reading/test_stored_run.py",
     "client/writing/producer_options.py": "tests/client/writing/test_topic_writer_partitions.py",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",

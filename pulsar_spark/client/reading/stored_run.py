@@ -25,14 +25,20 @@ from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.message_range import whole_messages
-from pulsar_spark.client.reading.origins import OriginReader, distinct
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.copies import SOURCE_POSITION
 from pulsar_spark.protocol.replay.copy_search import CopySearch, copied_from
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
-from pulsar_spark.protocol.replay.run_search import OlderSearch, RunSearch, RunToFind, RunVerdict
+from pulsar_spark.protocol.replay.run_search import (
+    OlderSearch,
+    OriginReader,
+    RunSearch,
+    RunToFind,
+    RunVerdict,
+    distinct,
+)
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
 from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
