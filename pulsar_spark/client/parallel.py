@@ -42,14 +42,25 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[
     failures: list[BaseException] = []
     left = iter(enumerate(calls))
     lock = threading.Lock()
-    threads = [
-        threading.Thread(target=_work, args=(left, lock, results, failures), daemon=True)
-        for _ in range(min(limit, len(calls)) - 1)
-    ]
+
+    def work() -> None:
+        while True:
+            with lock:
+                number, call = next(left, (-1, None))
+            if call is None or failures:
+                return
+            try:
+                results[number] = call()
+            except PulsarError as error:
+                results[number] = error
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failures.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(limit, len(calls)) - 1)]
     for thread in threads:
         thread.start()
     try:
-        _work(left, lock, results, failures)
+        work()
     finally:
         for thread in threads:
             thread.join()
@@ -63,25 +74,6 @@ def raise_error_of(results: Sequence[object]) -> None:
     errors = [each for each in results if isinstance(each, PulsarError)]
     if errors:
         raise min(errors, key=lambda error: error.retriable)
-
-
-def _work(
-    left: Iterator[tuple[int, Callable[[], T]]],
-    lock: threading.Lock,
-    results: list[T | PulsarError | None],
-    failures: list[BaseException],
-) -> None:
-    while True:
-        with lock:
-            number, call = next(left, (-1, None))
-        if call is None or failures:
-            return
-        try:
-            results[number] = call()
-        except PulsarError as error:
-            results[number] = error
-        except BaseException as error:  # noqa: BLE001 - raised by run_all()
-            failures.append(error)
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
