@@ -46,37 +46,12 @@ _MAX_NAMED = 1000
 _log = logging.getLogger(__name__)
 
 
-class _Deleted:
-    def __init__(self) -> None:
-        self._names: dict[str, None] = {}
-        self._changed = threading.Condition()
-
-    def add(self, names: Iterable[str]) -> None:
-        with self._changed:
-            self._names.update(dict.fromkeys(names))
-            while len(self._names) > _MAX_DELETED:
-                del self._names[next(iter(self._names))]
-            self._changed.notify_all()
-
-    def take(self, name: str, within: float) -> bool:
-        with self._changed:
-            found = self._changed.wait_for(lambda: name in self._names, within)
-            self._names.pop(name, None)
-            return found
-
-    def forget(self, names: Iterable[str]) -> None:
-        if self._names:  # mostly empty; saves the lock, because this is called at each trigger
-            with self._changed:
-                for name in names:
-                    self._names.pop(name, None)
-
-
 class _NamedUpdates:
     awaits_receipts = False
 
-    def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
+    def __init__(self, pattern: TopicPattern, on_deleted: Callable[[list[TopicName]], None]) -> None:
         self._pattern = pattern
-        self._deleted = deleted
+        self._on_deleted = on_deleted
         # Number of changes, counted by the session's thread. From 1: ``_seen`` is 0, so the first call lists.
         self.count = 1
         self.lost_by: PulsarError | None = None
@@ -89,7 +64,7 @@ class _NamedUpdates:
             gone, new = (
                 _matching(self._pattern, names) for names in (update.deleted_topics, update.new_topics)
             )
-            self._deleted.add(map(str, gone))
+            self._on_deleted(gone)
             if gone or new:
                 with self._lock:
                     self._named.update(dict.fromkeys(topic.base for topic in (*gone, *new)))
@@ -129,8 +104,9 @@ class TopicWatch(Closing):
         self._is_watched = may_list or pattern.broker_regex is not None
         self._pattern = pattern
         self._lock = threading.Lock()
-        self._deleted = _Deleted()
-        self._updates = _NamedUpdates(pattern, self._deleted)
+        self._deleted: dict[TopicName, None] = {}
+        self._deletion = threading.Condition()
+        self._updates = _NamedUpdates(pattern, self._add_deleted)
         self._seen = 0
         self._session: Session | None = None
         self._id = 0
@@ -170,11 +146,24 @@ class TopicWatch(Closing):
         Deletions while the watch was lost are not known. ``within``: seconds to wait for the broker's report,
         because other requests may show the deletion earlier.
         """
-        return self._deleted.take(str(topic), within)
+        with self._deletion:
+            found = self._deletion.wait_for(lambda: topic in self._deleted, within)
+            self._deleted.pop(topic, None)
+            return found
 
     def forget_deleted(self, topics: Iterable[TopicName]) -> None:
         """Drops the reported deletions of some partitions; see :meth:`take_deleted`."""
-        self._deleted.forget(map(str, topics))
+        if self._deleted:  # mostly empty; saves the lock, because this is called at each trigger
+            with self._deletion:
+                for topic in topics:
+                    self._deleted.pop(topic, None)
+
+    def _add_deleted(self, topics: list[TopicName]) -> None:
+        with self._deletion:
+            self._deleted.update(dict.fromkeys(topics))
+            while len(self._deleted) > _MAX_DELETED:
+                del self._deleted[next(iter(self._deleted))]
+            self._deletion.notify_all()
 
     def close(self) -> None:
         """Stops watching, without waiting for the broker."""
@@ -192,7 +181,7 @@ class TopicWatch(Closing):
 
     def _open(self, deadline: Deadline) -> None:
         session = self._client.service(deadline)
-        updates, watcher_id = _NamedUpdates(self._pattern, self._deleted), self._client.new_id()
+        updates, watcher_id = _NamedUpdates(self._pattern, self._add_deleted), self._client.new_id()
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
         watched: Session | None = None
         if session.topic_watchers and self._is_watched:
