@@ -135,21 +135,14 @@ def _answer(
                     raise ValueError("a redirect to a URL that is not HTTP")
                 following = redirect(request, url)
             if following is None:
-                return response.status, _body(response, max_size)
+                # Read in blocks, because the standard library keeps all chunks of an answer as objects, even
+                # of a byte each. The rest of a body that is larger than ``max_size`` is not read.
+                body = bytearray()
+                while len(body) <= max_size and (block := response.read(_BLOCK)):
+                    body += block
+                return response.status, bytes(body)
             request = following
     raise ValueError(f"more than {_MAX_REDIRECTS} redirects")
-
-
-def _body(response: HTTPResponse, max_size: int) -> bytes:
-    """Returns the body; stops reading when it is larger than ``max_size``.
-
-    The body is read in blocks, because the standard library keeps all chunks of an answer as objects, even of
-    a byte each.
-    """
-    body = bytearray()
-    while len(body) <= max_size and (block := response.read(_BLOCK)):
-        body += block
-    return bytes(body)
 
 
 class _Guard:
