@@ -2,8 +2,9 @@
 
 The search reads backwards from the end of the topic partition. Each entry of a query has an origin: a signed
 field with its micro-batch, write, task and run, and as ``begin`` the id of the task's first entry in the
-micro-batch. The first entry has no ``begin``, and is acknowledged before the task sends another entry. So any
-later entry shows where the micro-batch began. An entry without ``begin`` proves less:
+micro-batch; OriginReader verifies it. The first entry has no ``begin``, and is acknowledged before the task
+sends another entry. So any later entry shows where the micro-batch began. An entry without ``begin`` proves
+less:
 
     ============================================  ==========================================================
     origin of this task and micro-batch           the micro-batch began
