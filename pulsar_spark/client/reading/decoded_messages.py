@@ -176,13 +176,12 @@ class DecodedMessages:
 
         It bounds the work of decoding lists and maps; see :mod:`pulsar_spark.wire.entry.entries`.
         """
-        parts = [_items_per_byte(run) for run in self.runs]
-        if all(part is None for part in parts):
+        entries = [part for run in self.runs for part in run.entries]
+        sizes = np.concatenate([part.sizes for part in entries])
+        rates = items_per_byte(sizes, np.concatenate([part.plain_sizes for part in entries]))
+        if rates is None:
             return None
-        unlimited = [np.full(len(run), np.inf) for run in self.runs]
-        return np.concatenate(
-            [some if part is None else part for part, some in zip(parts, unlimited, strict=True)]
-        )
+        return np.repeat(rates, np.concatenate([run.counts for run in self.runs]))
 
     def entry_field(self, field: EntryField, convert: Callable[[Ints], Ints] | None = None) -> pa.Array:
         """Returns a field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
@@ -227,13 +226,6 @@ def _no_properties(count: int) -> pa.MapArray:
 
 def _batch_sizes(entries: Entries) -> Ints:
     return entries.messages.astype(np.int64)
-
-
-def _items_per_byte(run: DecodedRun) -> Floats | None:
-    rates = items_per_byte(
-        run.of_entries(lambda part: part.sizes), run.of_entries(lambda part: part.plain_sizes)
-    )
-    return None if rates is None else run.repeated(rates)
 
 
 def _sequence_ids(run: DecodedRun) -> pa.Int64Array:
