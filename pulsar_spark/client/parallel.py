@@ -247,7 +247,7 @@ class PendingCalls(Generic[K]):
         *,
         is_steady: bool = False,
     ) -> dict[K, T | PulsarError]:
-        """Makes requests, and returns the results of all ended requests, including earlier ones.
+        """Sends requests, and returns the results of all ended requests, including earlier ones.
 
         Makes no call for a key whose earlier request has not ended, or whose earlier result is returned now.
         Otherwise a key whose calls take longer than ``patience`` would always have a running request. A
@@ -278,10 +278,10 @@ class PendingCalls(Generic[K]):
         return self.take()
 
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
-        """Drops the request of ``key``; returns False if there is none.
+        """Passes the result of ``key`` to ``then``, and not to :meth:`take`; returns False without a request.
 
-        ``then`` receives the result, now or when the request ends, and :meth:`take` does not return it. If a
-        request is dropped several times before it ends, each ``then`` receives the result.
+        Calls ``then`` now, or when the request ends. After several calls of this method before the request
+        ends, each ``then`` receives the result.
         """
         with self._changed:
             self._late.discard(key)
@@ -295,7 +295,7 @@ class PendingCalls(Generic[K]):
         return True
 
     def leave_all(self, then: Callable[[Any], object]) -> None:
-        """Drops all requests, each as :meth:`leave`."""
+        """Calls :meth:`leave` for all requests."""
         with self._changed:
             keys = (self._busy.keys() - self._left.keys()) | self._results.keys()
         for key in keys:
@@ -430,9 +430,9 @@ class Calls(Generic[K]):
         return self._kinds[kind]
 
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
-        """Drops all requests about a partition, and its pauses; returns the kinds that had a request.
+        """Leaves all requests about a partition, and ends its pauses; returns the kinds that had a request.
 
-        The functions in ``then`` receive the results of their kinds; other results are closed.
+        The functions in ``then`` receive the results of their kinds; all other results are closed.
         """
         for pending in self._kinds.values():
             pending.pauses.succeeded(partition)

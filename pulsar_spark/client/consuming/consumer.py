@@ -124,7 +124,7 @@ class Consumer(ConsumerLink):
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last of the received entries that were not returned yet, or None; makes no request."""
+        """Returns the last entry that was received and not returned yet, or None; makes no request."""
         return self.inbox.newest
 
     @property
@@ -273,7 +273,7 @@ class Consumer(ConsumerLink):
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
                 # Brokers subtract this negative number from the permits. If these overflow 32 bits, far too
-                # many or no messages arrive.
+                # many or no messages arrive. A new SUBSCRIBE sets the permits to 0.
                 self._renew(NotReadyError("an entry has changed the permits"))
         entries = _new_after(entries, self.last)
         if len(entries):

@@ -284,7 +284,7 @@ class ConsumerLink(Closing):
         self._renew(NotReadyError("the subscription was moved"))
 
     def _renew(self, why: PulsarError) -> None:
-        """Subscribes again before the next request, without a pause, and counts permits from 0."""
+        """Subscribes again before the next request, without a pause, and grants permits from 0."""
         if self._permits is not None:
             self._permits.moved()
         self._reopening.reset()

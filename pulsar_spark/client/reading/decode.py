@@ -60,7 +60,7 @@ class RangeEntries(NamedTuple):
             is encrypted.
         start: position; if it has a batch index, rows of its entry up to that index are not wanted.
         end: position; if it has a batch index, rows of its entry after that index are not wanted.
-        copies: limits of the entries to read that were replicated from one cluster; None: no limits.
+        copies: limits of the copies to read if the query has moved here from a cluster; None: no limits.
     """
 
     topic: TopicName

@@ -74,7 +74,7 @@ def read_ranges(
     for locks of that thread.
 
     An error of a range is raised instead of its entries, and the next ranges can still be read. When the next
-    range is requested, the rest of the previous range is dropped. Entries are decrypted, and chunks
+    range is requested, unread entries of the previous one are dropped. Entries are decrypted, and chunks
     assembled, on the caller's thread.
 
     Args:

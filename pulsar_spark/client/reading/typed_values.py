@@ -104,7 +104,7 @@ class ReaderSchema:
     def decoder(self, writer: Schema, own: Schema, target: pa.DataType) -> ValueDecoder | str:
         """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
-        ``own``: the topic's reader schema; :attr:`schema` is used if it lacks columns.
+        ``own``: reader schema of the topic; if it lacks columns, :attr:`schema` is the reader schema.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema

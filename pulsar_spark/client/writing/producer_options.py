@@ -115,7 +115,7 @@ class ProducerOptions:
         )
 
     def check_topic(self, topic: TopicName, *, has_router: bool, is_transactional: bool) -> None:
-        """Raises UnsupportedError if the topic is scalable, and its segments cannot keep an option."""
+        """Raises UnsupportedError if the topic is scalable, and an option does not work with segments."""
         refused = (
             (
                 is_transactional,

@@ -80,10 +80,9 @@ class TopicWriter(Closing):
 
     Args:
         topic: topic, or one partition; the broker creates a missing one by its policy.
-        place: numbers of the micro-batch and the task, so that a replay sends rows without a key to the
-            same partitions: first to ``TaskPlace.first_partition``, and to the next partition by count alone.
-            None: first to a random partition, because short-lived writers must not all use the same one, and
-            to the next partition by count or time.
+        place: numbers of the micro-batch and the task. They choose the first partition of rows without a key,
+            and only rows end a block (:class:`Router`), so a replay chooses the same partitions. None: the
+            first partition is random, so that short-lived writers do not all use the same one.
         look_again: seconds after which a send requests the partitions again. None: never.
         dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
         memory: memory budget that writers share; call ``fit`` of all other writers after adding one. None:
