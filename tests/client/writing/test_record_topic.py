@@ -300,9 +300,9 @@ def test_a_message_with_two_records_is_none():
     metadata = pb.MessageMetadata()
     metadata.properties.add(key=b"record", value=b"a")
     metadata.properties.add(key=b"other", value=b"b")
-    assert record_topic._record(metadata) == b"a"
+    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)).value == b"a"
     metadata.properties.add(key=b"record", value=b"c")
-    assert record_topic._record(metadata) is None
+    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)).value is None
 
 
 def test_reading_through_a_value_ends_when_it_is_visible(fakes):
