@@ -150,20 +150,6 @@ def test_waits_when_the_broker_closes_it_over_a_full_backlog(client, peer, admin
     assert_complete(peer.read_all(topic), 55)
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 50, 1000])
-@pytest.mark.parametrize("direction", Direction)
-def test_goes_on_after_a_truncated_chunk(client, peer, admin, proxy, topic, direction, count):
-    fill(peer, admin, topic, 100, 0)
-    name = TopicName.parse(topic)
-    groups = read_range(
-        client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=500
-    )
-    read = [number_of(record) for record in records_of(next(groups))]
-    proxy.truncate_next(count, direction)
-    read += [number_of(record) for group in groups for record in records_of(group)]
-    assert read == list(range(100))
-
-
 # ---- stalls
 
 

@@ -93,7 +93,6 @@ class ProxiedBroker(Cluster):
     def settle(self) -> None:
         """Let everything pass again, and wait until clients have closed their connections."""
         self.proxy.resume()
-        self.proxy.delay(0)
         wait_until(lambda: self.proxy.open_connections == 0)
 
 

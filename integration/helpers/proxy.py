@@ -16,7 +16,7 @@ import ssl
 import struct
 import threading
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -61,7 +61,8 @@ class Cut:
 class Proxy:
     """Forwards every connection to one address, until a test says otherwise.
 
-        with Proxy(broker.service_url, cuts=[Cut(100), None, Cut(0)]) as proxy:
+        with Proxy(broker.service_url) as proxy:
+            proxy.cut_next(Cut(100), Cut(0))
             client = pulsar.Client(proxy.service_url)
 
     Attributes:
@@ -71,24 +72,19 @@ class Proxy:
         damaged: number of bytes changed so far.
     """
 
-    def __init__(
-        self, target: str, *, cuts: Iterable[Cut | None] = (), context: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, target: str, *, context: ssl.SSLContext | None = None) -> None:
         """Listen on a free port; forward to `target`, a URL such as `pulsar://127.0.0.1:6650`.
 
-        `cuts` says what happens to the first, second, ... connection; None leaves one alone, and so does the
-        end of `cuts`. With `context` clients have to speak TLS.
+        With `context` clients have to speak TLS.
         """
         url = urlsplit(target)
         if url.hostname is None or url.port is None:
             raise ValueError(f"{target!r} names no host and port")
         self._target = (url.hostname, url.port)
-        self._cuts = iter(cuts)
-        self._truncations: dict[Direction, Cut] = {}
+        self._cuts: Iterator[Cut] = iter(())
         self._damages: dict[Direction, bytes] = {}
         self._links: set[_Link] = set()
         self._serving: set[asyncio.Task[None]] = set()  # a stream only has a weak reference to its reader
-        self._delay = 0.0
         self._flowing = {direction: asyncio.Event() for direction in Direction}
         for event in self._flowing.values():
             event.set()
@@ -121,13 +117,9 @@ class Proxy:
         """End all connections that were accepted by now; what the proxy still held of them is lost."""
         self._wait_for(self._cut_all(ending))
 
-    def cut_next(self, *cuts: Cut | None) -> None:
-        """Set what happens to the next connections, after those that have their cuts already."""
+    def cut_next(self, *cuts: Cut) -> None:
+        """Set the cuts of the next connections, after those that have one already."""
         self._do(lambda: setattr(self, "_cuts", itertools.chain(self._cuts, cuts)))
-
-    def truncate_next(self, count: int, direction: Direction, ending: Ending = Ending.FIN) -> None:
-        """Deliver only `count` bytes from the next chunk in `direction` on; cut the connection it came on."""
-        self._do(lambda: self._truncations.update({direction: Cut(count, direction, ending)}))
 
     def damage_next(self, text: bytes, direction: Direction = Direction.TO_BROKER) -> None:
         """Change a byte of the next chunk in a direction that has these bytes: their last one."""
@@ -140,10 +132,6 @@ class Proxy:
     def resume(self) -> None:
         """Forward again, beginning with what came meanwhile."""
         self._do(lambda: [each.set() for each in self._flowing.values()])
-
-    def delay(self, seconds: float) -> None:
-        """Hold each chunk (64 KiB at most) for `seconds`, in both directions; 0 ends that."""
-        self._do(lambda: setattr(self, "_delay", seconds))
 
     def close(self) -> None:
         """Stop listening, end all connections, end the thread. May be called again."""
@@ -247,18 +235,13 @@ class Proxy:
         """Forward one direction until its source ends.
 
         Raises:
-            _CutReachedError: when `cut`, or a truncation that was asked for, says so.
-            OSError: when either end is reset.
+            _CutReachedError: `cut` says so.
+            OSError: either end is reset.
         """
         sink.transport.set_write_buffer_limits(0)  # drain() returns when the system has all
         left = cut.after if cut and cut.direction is direction else None
-        ending = cut.ending if cut else Ending.FIN
         while left != 0:
             data = await self.read(source)
-            truncation = self._truncations.pop(direction, None) if data else None
-            if truncation:
-                left, ending = truncation.after, truncation.ending
-            await asyncio.sleep(self._delay)
             await self._flowing[direction].wait()
             if not data and sink.can_write_eof():
                 sink.write_eof()
@@ -270,7 +253,7 @@ class Proxy:
             sink.write(data)
             await sink.drain()
             left = None if left is None else left - len(data)
-        raise _CutReachedError(ending)
+        raise _CutReachedError(cut.ending if cut else Ending.FIN)
 
 
 class _CutReachedError(Exception):
