@@ -1,4 +1,4 @@
-"""What a client must not leave behind in this process, nor take in it."""
+"""What a client must not leave behind in this process."""
 
 from __future__ import annotations
 
@@ -26,22 +26,6 @@ def nothing_left() -> Iterator[None]:
         raise AssertionError(
             f"left: threads {new_threads}; {descriptors} file descriptors before, now {_descriptors()}"
         ) from None
-
-
-@contextmanager
-def little_memory(mib: float) -> Iterator[None]:
-    """Check that this process never took ``mib`` MiB more than at the beginning (Linux: VmHWM)."""
-    Path("/proc/self/clear_refs").write_text("5")  # the highest size so far is forgotten
-    before = _kib("VmRSS")
-    yield
-    grown = (_kib("VmHWM") - before) / 1024
-    assert grown < mib, f"it took {grown:.0f} MiB"
-
-
-def _kib(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (size,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
-    return int(size)
 
 
 def _descriptors() -> list[str]:

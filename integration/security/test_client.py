@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pulsar
@@ -12,7 +13,6 @@ import pytest
 from integration.broker.waiting import FAR_AWAY, promptly, wait_until
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
-from integration.client.test_hostile import HANDSHAKES, Server
 from integration.helpers.clients import reader
 from integration.helpers.peer import Peer
 from integration.helpers.proxies import LookupProxy
@@ -42,6 +42,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
+from tests.client.net.test_transport import server
 from tests.writes import write_all
 
 
@@ -217,21 +218,19 @@ def test_a_wrong_host(secured, name):
         assert client.partitions(name) == [name]
 
 
-@pytest.mark.parametrize(("days", "text"), [(-1, "has expired"), (1, "does not name that host")])
-def test_wrong_certificates_of_a_broker(secured, topic, days, text):
-    """No real broker starts with them, and the client goes no further than the handshake."""
-    host = "127.0.0.1" if days < 0 else "127.0.0.9"
-    context = server_context(secured.authority.issue("server", host=host, days=days))
+def test_an_expired_certificate_of_a_broker(secured, topic):
+    """No real broker starts with one, and the client goes no further than the handshake."""
+    context = server_context(secured.authority.issue("server", host="127.0.0.1", days=-1))
 
     def talk(connection):
-        with context.wrap_socket(connection, server_side=True) as wrapped:
+        with suppress(OSError), context.wrap_socket(connection, server_side=True) as wrapped:
             wrapped.recv(1)
 
-    with Server(talk) as server:
-        url = server.url.replace("pulsar:", "pulsar+ssl:")
-        error = refusal(connect(secured, token(secured), url=url), TopicName.parse(topic))
+    with server(talk) as address:
+        client = connect(secured, token(secured), url=f"pulsar+ssl://{address}")
+        error = refusal(client, TopicName.parse(topic))
     assert isinstance(error, TlsError)
-    assert text in str(error)
+    assert "has expired" in str(error)
 
 
 def test_plain_text_and_tls_taken_for_each_other(secured, topic):
@@ -243,16 +242,6 @@ def test_plain_text_and_tls_taken_for_each_other(secured, topic):
     error = refusal(connect(secured, token(secured), url=tls_to_plain), TopicName.parse(topic))
     assert isinstance(error, TlsError)
     assert "does not speak TLS. Write pulsar://" in str(error)
-
-
-@pytest.mark.parametrize("talk", HANDSHAKES)
-def test_peers_that_are_no_broker(secured, topic, talk):
-    with Server(HANDSHAKES[talk]) as server:
-        url = server.url.replace("pulsar:", "pulsar+ssl:")
-        client = connect(secured, token(secured), url=url, timeout=0.3)
-        with client, promptly(10.0), pytest.raises(PulsarError) as caught:
-            client.partitions(TopicName.parse(topic))
-    assert str(caught.value).startswith("[PULSAR_")
 
 
 def test_an_oauth2_issuer_that_refuses_or_is_gone(secured, topic, tmp_path):
