@@ -2,7 +2,6 @@
 
 import logging
 import random
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -146,22 +145,6 @@ def test_any_border_between_chunked_and_plain_messages(client, peer, topic, comp
     ledgers = range(ids[0].ledger, ids[-1].ledger + 1)
     entries = [MessageId(ledger, entry) for ledger in ledgers for entry in range(7)]
     assert_any_border(client, topic, [each for each in entries if each <= ids[-1]], set(found))
-
-
-def test_three_producers_at_the_same_time(client, peer, topic):
-    wanted = [[value(f"{producer}-{number}", 60_000) for number in range(8)] for producer in range(3)]
-    threads = [threading.Thread(target=chunked, args=(peer, topic, values)) for values in wanted]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = read(client, topic)
-    assert sorted(message.value for message in found) == sorted(each for some in wanted for each in some)
-
-
-def test_the_peer_reads_what_a_range_gives(client, peer, topic):
-    chunked(peer, topic, [value("a", 50_000), b"plain", value("b", 20_000)])
-    assert [message.value for message in read(client, topic)] == [each.value for each in peer.read_all(topic)]
 
 
 # ---- chunk by chunk

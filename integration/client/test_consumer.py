@@ -1,12 +1,11 @@
 """Consumers and readers against the real broker: where they begin, positions, permits, seeking."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.messages import BEGINNING, last_message, numbered, read_partition
+from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.helpers.clients import (
     DURABLE,
     WINDOW,
@@ -72,36 +71,7 @@ def test_a_reader_without_an_id_begins_at_the_end(client, peer, topic):
         assert numbers(take(consumer, 3)) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("batch_size", [0, 4])
-def test_a_range_excludes_its_start_and_includes_its_end(client, peer, topic, batch_size):
-    peer.produce(topic, numbered(80), batch_size=batch_size)
-    entries = entries_of(client, topic)
-    for first, last in ((0, 1), (0, len(entries) - 1), (7, 12), (len(entries) - 2, len(entries) - 1)):
-        groups = read_range(
-            client, TopicName.parse(topic), id_of(entries[first]), id_of(entries[last]), poll_timeout=HANG
-        )
-        assert [entry for group in groups for entry in group] == entries[first + 1 : last + 1]
-
-
-def test_a_range_reaches_over_ledgers(client, peer, admin, topic):
-    admin.create_held_topic(topic)
-    for first in range(0, 40, 10):
-        peer.produce(topic, numbered(10, first=first))
-        admin.unload(topic)
-    entries = entries_of(client, topic)
-    assert numbers(entries) == list(range(40))
-    assert len({entry.ledger for entry in entries}) == 4
-    middle = read_partition(client, TopicName.parse(topic), id_of(entries[4]), id_of(entries[34]))
-    assert numbers(list(middle)) == list(range(5, 35))
-
-
 # ---- the last message
-
-
-def test_last_message_without_batches(client, peer, topic):
-    ids = peer.produce(topic, numbered(3))
-    last = last_message(client, TopicName.parse(topic))
-    assert last == MessageId(ids[-1].ledger_id(), ids[-1].entry_id(), -1)
 
 
 def test_last_message_in_a_batch(client, peer, topic):
@@ -172,17 +142,6 @@ def test_a_durable_subscription_seeks_to_an_id(client, peer, topic):
         assert take(consumer, 4) == entries[6:]
         consumer.seek(id_of(entries[1]))
         assert take(consumer, 9) == entries[1:]
-
-
-def test_a_durable_subscription_seeks_to_a_time(client, peer, topic):
-    peer.produce(topic, numbered(5))
-    between = int(time.time() * 1000) + 1
-    wait_until(lambda: time.time() * 1000 > between + 1, interval=0.001)
-    peer.produce(topic, numbered(5, first=5))
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        take(consumer, 10)
-        consumer.seek(between)
-        assert numbers(take(consumer, 5)) == [5, 6, 7, 8, 9]
 
 
 def test_a_reader_seeks_to_an_id(client, peer, topic):

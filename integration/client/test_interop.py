@@ -1,10 +1,7 @@
 """Our client and the C++ client, each reading what the other wrote."""
 
-import base64
 import itertools
-import random
 from contextlib import closing
-from dataclasses import replace
 
 import pulsar
 import pyarrow as pa
@@ -17,7 +14,6 @@ from integration.chaos.messages import (
     last_message,
     numbered,
     read_partition,
-    read_topic,
     records_of,
 )
 from integration.helpers.peer import CompressionType, Record
@@ -28,7 +24,7 @@ from pulsar_spark.spark.rows.schema import MESSAGE_ID, RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.ranges import read_range
-from tests.writes import send_all, write_all
+from tests.writes import write_all
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}
@@ -123,71 +119,6 @@ def test_reads_an_entry_with_all_its_columns(client, topic, batched):
         assert got == expected, column
 
 
-@pytest.mark.parametrize("batched", [True, False])
-def test_a_binary_key_goes_as_base64_both_ways(client, peer, topic, batched):
-    key = b"\xff\x00\xfe"
-    columns = MessageColumns(value=pa.array([b"v"], pa.binary()), key=pa.array([key], pa.binary()))
-    name = TopicName.parse(topic)
-    write_all(TopicWriter(client, name, ProducerOptions(batching=batched)), columns)
-    assert peer.read_all(topic) == [Record(b"v", base64.b64encode(key).decode())]
-    assert decoded(next(read_partition(client, name))).key.to_pylist() == [key]
-
-
-def java_hash(text):
-    """Java's String.hashCode made non-negative, one code unit at a time."""
-    units = text.encode("utf-16-le")
-    result = 0
-    for low, high in zip(units[::2], units[1::2], strict=True):
-        result = (31 * result + (high << 8 | low)) & 0xFFFFFFFF
-    return result & 0x7FFFFFFF
-
-
-@pytest.mark.parametrize("batched", [True, False])
-def test_keys_choose_partitions_as_the_java_client_does(client, peer, admin, topic, batched):
-    admin.create_partitioned_topic(topic, 5)
-    keys = [f"key-{number}" for number in range(40)] + ["ключ", "🔑", "Aa", "BB", "polygenelubricants"]
-    written = [Record(b"%d" % number, key) for number, key in enumerate(keys * 3)]
-    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(batching=batched)) as writer:
-        for first in range(0, len(written), 20):
-            writer.send(columns_of(written[first : first + 20]))
-        writer.flush()
-    expected = [replace(record, partition=java_hash(record.key or "") % 5) for record in written]
-    # A stable sort: within a partition the order is that of the writing.
-    expected.sort(key=lambda record: record.partition)
-    assert peer.read_all(topic) == expected
-    assert read_topic(client, topic) == expected
-
-
-def test_reads_all_that_the_peer_spread(client, peer, admin, topic):
-    admin.create_partitioned_topic(topic, 3)
-    peer.produce(topic, numbered(60, keys=11), batch_size=4)
-    read = read_topic(client, topic)
-    assert read == peer.read_all(topic)
-    assert len({record.partition for record in read}) == 3
-    assert len(read) == 60
-
-
-@pytest.mark.parametrize("batched", [True, False])
-def test_rows_without_key_reach_all_partitions(client, peer, admin, topic, batched):
-    admin.create_partitioned_topic(topic, 3)
-    options = ProducerOptions(batching=batched, batching_max_messages=10, batching_max_publish_delay=60.0)
-    written = numbered(60)
-    with TopicWriter(client, TopicName.parse(topic), options) as writer:
-        for first in range(0, 60, 15):
-            writer.send(columns_of(written[first : first + 15]))
-        writer.flush()
-    read = peer.read_all(topic)
-    assert sorted(record.value for record in read) == sorted(record.value for record in written)
-    assert [sum(record.partition == number for record in read) for number in range(3)] == [20, 20, 20]
-
-
-def test_writes_to_one_that_is_named(client, peer, admin, topic):
-    admin.create_partitioned_topic(topic, 2)
-    with TopicWriter(client, TopicName.parse(topic).of_partition(1), ProducerOptions()) as writer:
-        send_all(writer, columns_of(numbered(10, keys=10)))
-    assert {record.partition for record in peer.read_all(topic)} == {1}
-
-
 def test_the_peer_goes_on_from_our_message_ids(client, peer, topic):
     """Ids mean the same to both: a reader of the peer that starts at one of ours begins after it."""
     peer.produce(topic, numbered(20), batch_size=5)
@@ -198,19 +129,6 @@ def test_the_peer_goes_on_from_our_message_ids(client, peer, topic):
         assert reader.read_next(10_000).data() == b"8 "
     finally:
         reader.close()
-
-
-def test_reads_chunks_of_the_largest_size(client, peer, topic):
-    """The id names the first chunk too, as the peer writes it down."""
-    value = random.Random(topic).randbytes(12_000_000)
-    [written] = peer.produce(topic, [Record(value)], chunking_enabled=True)
-    [entry] = read_partition(client, TopicName.parse(topic))
-    assert entry.payload == value
-    assert entry.first_chunk is not None
-    serialized = pb.MessageIdData.FromString(written.serialize())
-    assert (entry.ledger, entry.entry) == (serialized.ledgerId, serialized.entryId)
-    first = serialized.first_chunk_message_id
-    assert (entry.first_chunk.ledger, entry.first_chunk.entry) == (first.ledgerId, first.entryId)
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

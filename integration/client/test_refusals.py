@@ -15,7 +15,7 @@ from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import BEGINNING, columns_of, numbered
 from integration.helpers.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
 from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, Transactions
-from pulsar_spark.errors import BusyError, ConnectError, NotAllowedError, SendError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, NotAllowedError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark_broker.ports import free_port
@@ -135,17 +135,6 @@ def write_on(writer):
     send_all(writer, columns_of(numbered(1000)))
 
 
-def test_finds_partitions_and_topics(client, admin, topic):
-    admin.create_partitioned_topic(topic, 3)
-    name = TopicName.parse(topic)
-    partitions = [name.of_partition(number) for number in range(3)]
-    assert client.partitions(name) == partitions
-    assert client.partitions(partitions[1]) == [partitions[1]]
-    found = client.topics_of_namespace("public", "default")
-    assert set(partitions) <= set(found)
-    assert client.topics_of_namespace("public", "no-such-namespace") == []
-
-
 # ---- several hosts
 
 
@@ -160,16 +149,6 @@ def test_goes_past_dead_hosts(cluster, admin, topic):
             assert client.partitions(TopicName.parse(topic)) == [TopicName.parse(topic)]
             with Consumer(client, TopicName.parse(topic), reader()) as consumer:
                 assert consumer.last_message_id().last.entry == -1
-
-
-def test_only_dead_hosts_are_an_error(topic):
-    url = f"pulsar://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
-    text = r"cannot connect to 127.0.0.1:\d+: .*service\.url"
-    with (
-        Client(ClientOptions(service_url=url, operation_timeout=1.0)) as client,
-        pytest.raises(ConnectError, match=text),
-    ):
-        client.partitions(TopicName.parse(topic))
 
 
 def test_a_first_host_that_is_silent_leaves_time_for_the_second(cluster, monkeypatch):

@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 from pulsar.schema import AvroSchema, StringSchema
 
-from integration.broker import AdminError
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import read_partition
-from integration.helpers.payloads import register_pair
 from integration.helpers.task_runs import task_of
 from pulsar_spark.client import (
     Calls,
@@ -300,34 +298,6 @@ def test_where_schemas_are_not_updated_new_ones_are_refused(client, admin, enfor
 
     wait_until(is_refused)
     assert register_schema(client, name, avro(V0)) == 0
-
-
-def test_which_strategies_take_a_field_of_another_type(client, admin, enforcing_topic):
-    name = TopicName.parse(enforcing_topic)
-    register_schema(client, name, avro(record("a")))
-    of_number = json.dumps({**V0, "fields": [*V0["fields"], {"name": "a", "type": "int"}]})
-    body = {"type": "AVRO", "schema": of_number, "properties": {}}
-    path = f"{name.tenant}/{name.namespace}"
-
-    def refusal():
-        """The strategy that refuses it."""
-        try:
-            found = admin.request("POST", f"schemas/{path}/{name.local}/compatibility", body)
-        except AdminError as error:
-            return str(error).partition("with strategy ")[2].partition(":")[0]
-        return None if found["compatibility"] else str(found["schemaCompatibilityStrategy"])
-
-    backward = [f"{each}{more}" for each in ("FULL", "BACKWARD", "FORWARD") for more in ("", "_TRANSITIVE")]
-    for strategy in (*backward, "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE"):
-        admin.request("PUT", f"namespaces/{path}/schemaCompatibilityStrategy", strategy)
-        refuses = None if strategy == "ALWAYS_COMPATIBLE" else strategy
-        wait_until(lambda refuses=refuses: refusal() == refuses)
-
-
-def test_the_broker_takes_both_encodings_of_keys(admin, topic):
-    """As the same version: of which the first stays."""
-    for encoding in ("INLINE", "SEPARATED"):
-        assert register_pair(admin, topic, "AVRO", V0, V0, {}, encoding) == 0
 
 
 # ---- rows that are stored once
