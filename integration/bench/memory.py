@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from integration.bench.queries import Queries
 from integration.bench.shapes import Shape
+from integration.helpers.processes import below, command, memory_mib, parents
 
 REQUIRED_MIB = 300
 _WORKER = b"pyspark.daemon"
@@ -50,7 +51,7 @@ def measure(queries: Queries, shape: Shape, counts: tuple[int, ...]) -> list[Pea
 
 def peak_mib() -> float:
     """The highest resident size of a worker since it began or was set back, MiB."""
-    return max(_sizes("VmHWM")) / 1024
+    return max(memory_mib(worker, "VmHWM") for worker in workers())
 
 
 def idle_mib(spark: SparkSession) -> float:
@@ -60,51 +61,17 @@ def idle_mib(spark: SparkSession) -> float:
         yield from batches
 
     spark.range(1).mapInArrow(same, "id long").collect()
-    return max(_sizes("VmRSS")) / 1024
-
-
-def _sizes(field: str) -> list[int]:
-    """A size, KiB, of each worker."""
-    found = []
-    for worker in workers():
-        for line in (worker / "status").read_text().splitlines():
-            name, _, text = line.partition(":")
-            if name == field:
-                found.append(int(text.split()[0]))
-    return found
+    return max(map(memory_mib, workers()))
 
 
 def set_peaks_back() -> None:
     """Forget what workers took so far."""
     for worker in workers():
-        (worker / "clear_refs").write_text(_RESET_PEAK)
+        Path(f"/proc/{worker}/clear_refs").write_text(_RESET_PEAK)
 
 
-def workers() -> list[Path]:
-    """The /proc folders of Spark's Python workers below this process: forks of a ``pyspark.daemon``."""
-    processes = {int(folder.name): folder for folder in Path("/proc").iterdir() if folder.name.isdigit()}
-    parents = {}
-    for number, folder in processes.items():
-        try:
-            parents[number] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it has ended meanwhile
-    return [
-        processes[number]
-        for number, parent in parents.items()
-        if _is_below(number, parents) and _is_daemon(processes[number]) and _is_daemon(processes[parent])
-    ]
-
-
-def _is_below(number: int, parents: dict[int, int]) -> bool:
-    """Whether a process descends from this one."""
-    while number in parents and number != os.getpid():
-        number = parents[number]
-    return number == os.getpid()
-
-
-def _is_daemon(folder: Path) -> bool:
-    try:
-        return _WORKER in (folder / "cmdline").read_bytes()
-    except OSError:
-        return False
+def workers() -> list[int]:
+    """Spark's Python workers below this process: forks of a ``pyspark.daemon``."""
+    parent_of = parents()
+    daemons = below(os.getpid(), _WORKER)
+    return [each for each in daemons if each in parent_of and _WORKER in command(parent_of[each])]

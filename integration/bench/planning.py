@@ -11,6 +11,7 @@ the end stands how costs grow with it.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
@@ -27,8 +27,8 @@ from pyspark.sql.datasource import InputPartition
 
 from integration.bench.commands_sent import UNANSWERED, counted_commands
 from integration.bench.measure import in_new_process
-from integration.bench.sockets import connections
 from integration.broker import Jvm, StandaloneBroker
+from integration.helpers.processes import connections, memory_mib
 from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter, now
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
@@ -48,7 +48,6 @@ _SEEN_PAUSE = 0.5
 
 # The most that a partition may add to latestOffset, ms.
 _REQUIRED_SLOPE = 1.0
-_SELF = Path("/proc/self")
 
 
 class Trigger(NamedTuple):
@@ -258,7 +257,7 @@ def measure(service_url: str, topic: str, partitions: int) -> Point:
     """Measure with one topic and print; in a process of its own."""
     print(f"\n{partitions} partitions", flush=True)
     with counted_commands() as counted, Producers(service_url, topic, partitions) as producers:
-        began = _resident_mib()
+        began = memory_mib(os.getpid())
         meter = Meter(counted)
         planner = Planner({"service.url": service_url, "topic": topic})
         planner.poll(_SETTLED)
@@ -271,19 +270,14 @@ def measure(service_url: str, topic: str, partitions: int) -> Point:
         _measure_latency(planner, producers)
         at_once, _ = _measure_rounds(planner, producers, counted, partitions, "after each other", 0.0)
         latest, planning = _measure_rounds(planner, producers, counted, partitions, "with pauses", _PAUSE)
-        (opened,) = connections([_SELF], int(service_url.rpartition(":")[2]))
-        grown = _resident_mib() - began
+        opened = connections(int(service_url.rpartition(":")[2]))
+        grown = memory_mib(os.getpid()) - began
         print(
             f"  memory: {grown:.1f} MiB, of which {grown / partitions * 1024:.0f} KiB a partition", flush=True
         )
         planner.stop()
     cpu, requests = planning.cpu / _ROUNDS * 1000, planning.requests / _ROUNDS
     return Point(partitions, latest, at_once, cpu, grown, opened, requests)
-
-
-def _resident_mib() -> float:
-    lines = (_SELF / "status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
 def _measure_latency(planner: Planner, producers: Producers) -> None:

@@ -18,6 +18,7 @@ import pulsar
 from integration.broker import Admin
 from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
+from integration.helpers.processes import below
 
 REFUSALS = "refusals"
 
@@ -105,22 +106,9 @@ class Driver:
         """All that it wrote to stderr."""
         return self._log.read_text(errors="replace")
 
-    def workers(self) -> list[int]:
-        """The ids of its other Python processes."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
-                is_worker = b"pyspark" in (process / "cmdline").read_bytes().split(b"java")[0]
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended meanwhile
-            if session == self._process.pid != int(process.name) and is_worker:
-                found.append(int(process.name))
-        return found
-
     def kill_worker(self, chance: random.Random) -> bool:
-        """Kill one of those, if there is one."""
-        workers = self.workers()
+        """Kill one of its other Python processes, if there is one."""
+        workers = below(self._process.pid, b"pyspark.")
         if workers:
             os.kill(chance.choice(workers), signal.SIGKILL)
         return bool(workers)

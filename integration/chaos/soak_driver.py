@@ -27,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from integration.bench.floor import Floor
 from integration.broker.waiting import wait_until
 from integration.helpers.local_spark import local_spark
+from integration.helpers.processes import below, memory_mib
 
 _EVERY = 30.0  # seconds between two samples
 # What Spark remembers for its user interface is full within minutes, and grows no more.
@@ -175,7 +176,7 @@ def _sample(spark: SparkSession, planner: int, batches: Batches, floor: Batches,
     assert jvm is not None
     jvm.java.lang.System.gc()
     heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()
-    workers = _below_driver(_WORKER)
+    workers = below(os.getpid(), _WORKER)
     processes = {
         "driver": [os.getpid()],
         "jvm": [jvm.java.lang.ProcessHandle.current().pid()],
@@ -185,9 +186,9 @@ def _sample(spark: SparkSession, planner: int, batches: Batches, floor: Batches,
     return Sample(
         seconds=round(seconds, 1),
         heap=round(heap / 2**20, 2),
-        mib={name: round(sum(map(_resident, pids)), 2) for name, pids in processes.items()},
+        mib={name: round(sum(map(memory_mib, pids)), 2) for name, pids in processes.items()},
         files={name: sum(map(_open_files, pids)) for name, pids in processes.items()},
-        workers={pid: round(_resident(pid), 2) for pid in workers},
+        workers={pid: round(memory_mib(pid), 2) for pid in workers},
         load=round(os.getloadavg()[0], 2),
         batches=batches.new(),
         floor=floor.new(),
@@ -196,35 +197,8 @@ def _sample(spark: SparkSession, planner: int, batches: Batches, floor: Batches,
 
 def _only_planner() -> int:
     """The planner's process id, while one query runs."""
-    (planner,) = _below_driver(_PLANNER)
+    (planner,) = below(os.getpid(), _PLANNER)
     return planner
-
-
-def _below_driver(command: bytes) -> list[int]:
-    """The ids of the processes that descend from this one and have a text in their command."""
-    parents, found = {}, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if command in (folder / "cmdline").read_bytes().split(b"\0java")[0]:
-                found.append(int(folder.name))
-        except OSError:
-            continue  # it has ended meanwhile
-    return [pid for pid in found if _is_below(pid, parents)]
-
-
-def _is_below(pid: int, parents: Mapping[int, int]) -> bool:
-    while pid in parents and pid != os.getpid():
-        pid = parents[pid]
-    return pid == os.getpid()
-
-
-def _resident(pid: int) -> float:
-    """MiB; 0 of a process that has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except OSError:
-        return 0.0
 
 
 def _open_files(pid: int) -> int:

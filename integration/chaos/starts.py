@@ -22,6 +22,7 @@ from integration.fixtures.spark import PulsarInSpark, drain, start
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.local_spark import local_spark
 from integration.helpers.peer import Peer
+from integration.helpers.processes import below, memory_mib
 
 _TOPIC = "persistent://public/default/starts"
 _PARTITIONS = 4
@@ -123,27 +124,8 @@ def _memory(spark: SparkSession) -> Memory:
     assert jvm is not None
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
-    planners = [size for pid, size in _resident_sizes() if _PLANNER in _command(pid)]
     return Memory(
         heap=(runtime.totalMemory() - runtime.freeMemory()) / 2**20,
-        driver=dict(_resident_sizes())[os.getpid()],
-        planner=max(planners),
+        driver=memory_mib(os.getpid()),
+        planner=max(map(memory_mib, below(os.getpid(), _PLANNER))),
     )
-
-
-def _resident_sizes() -> Iterator[tuple[int, float]]:
-    """Process id and MiB of all processes of this machine."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                yield int(folder.name), int((folder / "statm").read_text().split()[1]) * page / 2**20
-            except OSError:
-                continue  # it has ended meanwhile
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
