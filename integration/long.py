@@ -23,7 +23,7 @@ CHAOS_TIMES = {
     "large": 100,
     "login": 4,
     "losses": 81,
-    "once": 9,
+    "once": 16,
     "pauses": 1,
     "replays": 20_000,
     "segment-copies": 40,
@@ -33,7 +33,6 @@ CHAOS_TIMES = {
     "silent": 60,  # seconds of each kind
     "starts": 10,
     "storm": 25,
-    "transactional": 6,
     "two-sides": 4,
     "workers": 2,
 }

@@ -32,7 +32,6 @@ from integration.chaos.silent import silent
 from integration.chaos.soak import judge, read_samples, soak
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
-from integration.chaos.transactional import transactional
 from integration.chaos.two_sides import two_sides
 from integration.chaos.workers import workers
 
@@ -55,7 +54,6 @@ RUNS: dict[str, Run] = {
     "segments": segments,
     "starts": starts,
     "storm": storm,
-    "transactional": transactional,
     "two-sides": two_sides,
     "workers": workers,
 }

@@ -20,8 +20,6 @@ from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
 from integration.helpers.processes import below
 
-REFUSALS = "refusals"
-
 
 @contextmanager
 def refusing(admin: Admin, topics: Sequence[str], size: int) -> Iterator[None]:

@@ -6,7 +6,8 @@ The source is Spark's own ``rate-micro-batch``, which gives the same rows again.
 
 * ``same``: as before;
 * ``sizes``: with other sizes of batches each time the driver starts;
-* ``shuffled``: an aggregation whose rows come in another order, from another number of partitions, each time.
+* ``shuffled``: an aggregation whose rows come in another order, from another number of partitions, each time;
+* ``transactional``: with that delivery, and rows from another number of partitions each time.
 
 This file is also the driver of the query:
 ``python -m integration.chaos.once SERVICE_URL TOPIC FOLDER ROWS WAY SEED``.
@@ -31,15 +32,17 @@ from pyspark.sql import functions as f
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.chaos.harness import REFUSALS, Driver, refusing
+from integration.chaos.harness import Driver, refusing
 from integration.chaos.messages import decoded, read_partition
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.local_spark import local_spark
+from integration.helpers.transactions import SETTINGS
 from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.ids import TopicName
 
 NAMESPACE = "public/once"
-WAYS = ("same", "sizes", "shuffled")
+WAYS = ("same", "sizes", "shuffled", "transactional")
+REFUSALS = "refusals"
 FAULTS = ("driver", "worker", "broker", REFUSALS)
 WARNING = "may be duplicated"
 
@@ -78,16 +81,16 @@ def once(seed: int, times: int, rows: int) -> Iterator[tuple[object, ...]]:
     """Let a fault happen in each of ``times`` runs; the rows of the chaos table."""
     chance, began = random.Random(seed), time.monotonic()
     yield "way", "fault", "runs", "rows each", "missing", "doubled", "disordered", "runs with warnings"
-    with StandaloneBroker(jvm=TEST_JVM) as broker, tempfile.TemporaryDirectory() as name:
+    with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker, tempfile.TemporaryDirectory() as name:
         prepare(broker)
         found: dict[tuple[str, str], list[Outcome]] = {}
         for number in range(times):
-            # Any three runs in a row have all ways, any four have all faults, and twelve have all pairs.
-            way, fault = WAYS[number % 3], FAULTS[number % 4]
+            # Four runs in a row have all ways, and sixteen have all pairs.
+            way, fault = WAYS[number % 4], FAULTS[(number + number // 4) % 4]
             folder = Path(name) / str(number)
             outcome = one_run(broker, folder, way=way, fault=fault, rows=rows, chance=chance)
             print(f"{number + 1}: {way}, {fault}: {outcome}", flush=True)
-            check(way, outcome, is_in_order=fault != REFUSALS)
+            check(way, fault, outcome)
             found.setdefault((way, fault), []).append(outcome)
     for (way, fault), outcomes in found.items():
         sums = (sum(column) for column in tuple(zip(*outcomes, strict=True))[:3])
@@ -103,14 +106,14 @@ def prepare(broker: StandaloneBroker) -> None:
     broker.admin.set_deduplication(NAMESPACE, True)
 
 
-def check(way: str, outcome: Outcome, *, is_in_order: bool = True) -> None:
+def check(way: str, fault: str, outcome: Outcome) -> None:
     """Raise AssertionError where a promise is not kept; a row that was refused comes after later ones."""
     assert outcome.missing == 0, outcome
     if way == "shuffled":
         assert outcome.warnings or not outcome.doubled, outcome
     else:
         assert outcome._replace(disordered=0) == Outcome(0, 0, 0, 0), outcome
-        assert not (is_in_order and outcome.disordered), outcome
+        assert way == "transactional" or fault == REFUSALS or not outcome.disordered, outcome
 
 
 def one_run(
@@ -223,6 +226,9 @@ def run_driver(service_url: str, topic: str, folder: Path, rows: int, way: str, 
         shuffled = grouped.sortWithinPartitions(f.rand(seed))
         shuffled.write.format("pulsar").options(**options).mode("append").save()
 
+    if way == "transactional":
+        options["delivery"] = "transactional"
+        values = values.repartition(chance.choice([2, 3, 5]))
     writer = values.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     if way == "shuffled":
         query = writer.foreachBatch(aggregated).start()

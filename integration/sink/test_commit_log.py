@@ -8,13 +8,13 @@ import pytest
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.messages import numbered
-from integration.chaos.transactional import write_files
 from integration.fixtures.spark import PulsarInSpark, finish
 from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.clients import entries_of
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.peer import Peer
+from integration.helpers.transactional_driver import write_files
 from integration.helpers.transactions import SETTINGS
 from integration.sink.test_forged import LAST_ID, forge
 from integration.sink.test_transactional_commits import Query

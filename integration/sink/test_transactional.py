@@ -6,10 +6,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.transactional import assert_once, write_files, writing
 from integration.fixtures.spark import finish
 from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Record
+from integration.helpers.transactional_driver import assert_once, write_files, writing
 from integration.ops.test_examples import check_copy
 
 cluster = transactional_cluster

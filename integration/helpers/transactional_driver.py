@@ -1,6 +1,6 @@
 """A driver that writes files of numbers with `delivery=transactional`, and can be stopped in a commit.
 
-``python -m integration.chaos.transactional_driver SERVICE_URL TOPIC FOLDER PARTITIONS [OPTION=VALUE...]``
+``python -m integration.helpers.transactional_driver SERVICE_URL TOPIC FOLDER PARTITIONS``
 
 Each file of FOLDER/in is a micro-batch. The rows are spread over PARTITIONS Spark tasks in an order that is
 another one each time. Where FOLDER/fail exists, each task fails once, when it has given half of its rows.
@@ -14,7 +14,9 @@ import os
 import random
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,13 +24,51 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
+from integration.chaos.harness import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.local_spark import local_spark
+from integration.helpers.peer import Peer
 from pulsar_spark.client import Deadline, Transactions
 from pulsar_spark.ids import TxnId
 from pulsar_spark.spark.data_source import PulsarDataSource
 
 _FOLDER = "PULSAR_SPARK_TEST_FOLDER"
+
+
+def write_files(folder: Path, files: int, rows: int) -> None:
+    """Write ascending numbers into files, in the order in which Spark will take them."""
+    (folder / "in").mkdir()
+    for number in range(files):
+        path = folder / "in" / f"{number:04}.txt"
+        path.write_text("".join(f"{row}\n" for row in range(number * rows, (number + 1) * rows)))
+        os.utime(path, (number, number))
+
+
+@contextmanager
+def writing(service_url: str, topic: str, folder: Path, partitions: int) -> Iterator[Driver]:
+    """Start this driver; it is killed at the end."""
+    process = Driver(
+        folder / "driver.log",
+        *(service_url, topic, str(folder), str(partitions)),
+        module="integration.helpers.transactional_driver",
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def assert_once(service_url: str, topic: str, rows: int) -> None:
+    """Let the C++ client read the numbers from 0 to ``rows`` - 1, each once."""
+    with Peer(service_url) as peer:
+        read = Counter(int(record.value) for record in peer.read_all(topic) if record.value is not None)
+    missing, doubled = set(range(rows)) - read.keys(), [row for row, count in read.items() if count > 1]
+    assert not missing, f"{len(missing)} of {rows} are missing, such as {min(missing)}"
+    assert not doubled, f"{len(doubled)} of {rows} are doubled, such as {min(doubled)}"
+    assert len(read) == rows, "there are rows that nobody wrote"
+
+
+# What follows runs in the driver.
 
 
 class StoppingDataSource(PulsarDataSource):
@@ -75,7 +115,7 @@ def shuffled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield mixed[half:]
 
 
-def run_driver(service_url: str, topic: str, folder: Path, partitions: int, options: dict[str, str]) -> None:
+def run_driver(service_url: str, topic: str, folder: Path, partitions: int) -> None:
     """Write all files that are not written yet."""
     os.environ[_FOLDER] = str(folder)
     spark = local_spark(folder, "transactional", {"spark.log.level": "OFF"}, cores="2,3")
@@ -83,21 +123,19 @@ def run_driver(service_url: str, topic: str, folder: Path, partitions: int, opti
     rows = spark.readStream.option("maxFilesPerTrigger", "1").text(str(folder / "in"))
     spread = rows.repartition(partitions).mapInArrow(shuffled, rows.schema)
     writer = PulsarInSpark(spark, service_url).write_stream(
-        spread, folder / "checkpoint", topic, delivery="transactional", **options
+        spread, folder / "checkpoint", topic, delivery="transactional"
     )
-    (folder / "began").touch()
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()
 
 
 if __name__ == "__main__":
-    from integration.chaos import transactional_driver  # so that workers find its classes by their names
+    from integration.helpers import transactional_driver  # so that workers find its classes by their names
 
     transactional_driver.run_driver(
         sys.argv[1],
         sys.argv[2],
         Path(sys.argv[3]),
         int(sys.argv[4]),
-        dict(option.split("=", 1) for option in sys.argv[5:]),
     )
