@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,8 +48,27 @@ def rows_by_topic(folder: Path) -> dict[str, list[int]]:
     return numbers
 
 
+def assert_read_once(service_url: str, topic: str, folder: Path) -> int:
+    """Check that the sink holds what the C++ client reads, each partition in order; returns the messages."""
+    sink, stored = rows_by_topic(folder), defaultdict[str, list[int]](list)
+    with Peer(service_url) as peer:
+        for record in peer.read_all(topic):
+            assert record.value is not None
+            stored[f"{topic}-partition-{record.partition}"].append(int(record.value))
+    for part, numbers in stored.items():
+        found = sink.get(part, [])
+        missing, doubled = Counter(numbers) - Counter(found), Counter(found) - Counter(numbers)
+        assert not missing, f"{part}: {missing.total()} missing, such as {min(missing)}"
+        assert not doubled, f"{part}: {doubled.total()} doubled, such as {min(doubled)}"
+        assert numbers == found, f"{part}: not in order"
+    return sum(map(len, stored.values()))
+
+
 class Producing:
-    """A producer that writes ascending numbers until it is asked to stop."""
+    """A producer that writes ascending numbers until it is asked to stop.
+
+    Where the broker does not take them, it writes them again: some may be stored twice.
+    """
 
     def __init__(self, service_url: str, topic: str) -> None:
         self.written = 0
@@ -61,7 +81,7 @@ class Producing:
     def _run(self) -> None:
         while not self._stopped.wait(0.05):
             numbers = range(self.written, self.written + 50)
-            with suppress(pulsar.ConnectError):  # nothing was sent: the broker is away for long
+            with suppress(pulsar.PulsarException, RuntimeError, TimeoutError):  # in the middle of a fault
                 self._peer.produce(self._topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
                 self.written += 50
 

@@ -10,19 +10,15 @@ from __future__ import annotations
 import logging
 import random
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import pulsar
-
 from integration.broker.admin import Admin, AdminError
 from integration.broker.waiting import wait_until
-from integration.chaos.harness import batches, driver, rows_by_topic
+from integration.chaos.harness import assert_read_once, batches, driver, producing
 from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxy import Ending
@@ -56,11 +52,11 @@ def storm(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         admin.create_namespace(_NAMESPACE)
         admin.set_retention(_NAMESPACE, minutes=-1, megabytes=-1)
         admin.create_partitioned_topic(_TOPIC, _PARTITIONS)
-        with _producing(broker.broker.service_url):
+        with producing(broker.broker.service_url, _TOPIC):
             met = _break(broker, folder, chance, times)
         with driver(broker.service_url, folder, "until-idle", **_OPTIONS) as process:
             assert process.wait_for(600) == 0, f"the last run failed: {process.log_tail()}"
-        messages = _compare(broker, folder)
+        messages = assert_read_once(broker.broker.service_url, _TOPIC, folder)
     yield "fault", "times", "messages", "missing or doubled", "seconds"
     for fault, count in sorted(met.items()):
         yield fault, count, "", "", ""
@@ -138,45 +134,3 @@ def _churn(admin: Admin, url: str, chance: random.Random) -> None:
         for name in names:
             if name in admin.topics(_NAMESPACE):
                 admin.delete_topic(name)
-
-
-@contextmanager
-def _producing(service_url: str) -> Iterator[None]:
-    """Write numbers; where the producer fails in a fault, it goes on with the next numbers."""
-    stopped = threading.Event()
-
-    def run() -> None:
-        number = 0
-        while not stopped.is_set():
-            try:
-                with Peer(service_url) as peer:
-                    while not stopped.wait(0.1):
-                        records = [Record(b"%d" % n, key=f"{n % 100}") for n in range(number, number + 50)]
-                        number += 50
-                        peer.produce(_TOPIC, records, batch_size=10)
-            except (pulsar.PulsarException, RuntimeError, TimeoutError) as error:
-                _log.info("the producer begins again: %s", error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def _compare(broker: ProxiedBroker, folder: Path) -> int:
-    """Compare the sink with the topic, partition by partition; return the number of messages."""
-    sink = rows_by_topic(folder)
-    stored: dict[str, list[int]] = {part: [] for part in _PARTS}
-    with Peer(broker.broker.service_url) as peer:
-        for record in peer.read_all(_TOPIC):
-            assert record.value is not None
-            stored[_PARTS[record.partition]].append(int(record.value))
-    for topic, numbers in stored.items():
-        missing, doubled = Counter(numbers) - Counter(sink[topic]), Counter(sink[topic]) - Counter(numbers)
-        assert not missing, f"{topic}: {missing.total()} missing, such as {min(missing)}"
-        assert not doubled, f"{topic}: {doubled.total()} doubled, such as {min(doubled)}"
-        assert numbers == sink[topic], f"{topic}: not in order"
-    return sum(map(len, stored.values()))

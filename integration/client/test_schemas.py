@@ -13,6 +13,7 @@ from pulsar.schema import AvroSchema, StringSchema
 
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import read_partition
+from integration.helpers.payloads import register_pair
 from integration.helpers.task_runs import task_of
 from pulsar_spark.client import (
     Calls,
@@ -298,6 +299,12 @@ def test_where_schemas_are_not_updated_new_ones_are_refused(client, admin, enfor
 
     wait_until(is_refused)
     assert register_schema(client, name, avro(V0)) == 0
+
+
+def test_the_broker_takes_both_encodings_of_keys(admin, topic):
+    """As the same version: of which the first stays."""
+    for encoding in ("INLINE", "SEPARATED"):
+        assert register_pair(admin, topic, "AVRO", V0, V0, {}, encoding) == 0
 
 
 # ---- rows that are stored once
