@@ -81,24 +81,6 @@ def test_reads_exactly_through_cuts(client, peer, admin, proxy, topic, direction
     assert read
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize("batching", [True, False])
-def test_writes_completely_through_cuts(client, peer, proxy, topic, direction, batching):
-    before = proxy.connections
-    planned = cuts(direction)
-    proxy.cut_next(*planned)
-    options = ProducerOptions(batching=batching, batching_max_messages=10, send_timeout=HANG)
-    written = 0
-    with TopicWriter(client, TopicName.parse(topic), options) as writer:
-        while proxy.connections - before <= len(planned):
-            for _ in range(10):
-                writer.send(columns_of(numbered(25, first=written, size=40)))
-                written += 25
-            writer.flush()
-    assert_complete(peer.read_all(topic), written)
-
-
 def test_chunked_messages_are_whole_after_cuts(client, peer, proxy, topic):
     """The C++ client gives no message of which a chunk came twice: none may be lost to it."""
     options = ProducerOptions(

@@ -1,24 +1,19 @@
 """Pulsar 5: typed rows, topics that become scalable, and scalable topics while their segments change."""
 
 import json
-import random
 import re
-import threading
 from collections import Counter
 
 import pytest
 from pyspark.errors import PySparkException
 
-from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, begun, drain, finish, start
-from integration.helpers.cluster import TEST_JVM
 from integration.helpers.java_segments import KINDS, consume_in_java_5, produce_in_java_5
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
 from integration.helpers.transactions import Coordinator
-from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.cli import main
 from pulsar_spark.client import Admin as ServiceAdmin
 from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, SchemaType, register_schema
@@ -26,7 +21,6 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.topics import migrated
-from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -290,48 +284,6 @@ def test_the_java_client_of_pulsar_5(pulsar, line_5, scalable, checkpoint):
             assert counts == sorted(counts), key
 
 
-@pytest.mark.long
-def test_changes_all_the_time(pulsar, line_5, scalable, checkpoint):
-    """Segments split or merge each second, nothing is retained, and runs of two kinds take turns."""
-    rng, collector, is_over = random.Random(7), Collector(), threading.Event()
-    rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
-
-    def write():
-        while not is_over.is_set():
-            for key in KEYS:
-                scalable.write(key)
-
-    def change():
-        while not is_over.wait(1.0):
-            scalable.change(rng)
-
-    drain(rows, collector, checkpoint)
-    threads = [threading.Thread(target=write), threading.Thread(target=change)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(6):
-            query = start(rows, collector, checkpoint)
-            newest, seen = scalable.segments[-1].partition, len(collector.rows)
-            await_rows(query, lambda seen=seen: len(collector.rows) > seen + 1000)
-            await_rows(query, lambda newest=newest: scalable.segments[-1].partition > newest + 10)
-            query.stop()
-            drain(rows, collector, checkpoint)
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join()
-    drain(rows, collector, checkpoint)
-    assert_complete(collector.rows, scalable.counts)
-    (name,) = scalable.subscriptions()
-    sealed = [segment for segment in scalable.segments if segment not in scalable.active]
-    for segment in sealed:
-        path = f"segments/public/default/{segment.local}/subscription/{name}/backlog"
-        assert line_5.admin.request("GET", path) == 0
-    # The broker looks each minute for segments that everybody has read, and deletes the oldest of them.
-    wait_until(lambda: sealed[0] not in scalable.segments, timeout=300)
-
-
 def test_the_command_creates_a_topic_and_removes_its_subscription(line_5, topic, capsys):
     """As docs/pulsar5.md has it."""
     name = topic.replace("persistent", "topic")
@@ -399,31 +351,3 @@ def test_segments_that_end_while_the_query_is_stopped(pulsar, line_5, scalable, 
     assert found.keys() | lost == {
         f"{key}:{number}" for key, count in scalable.counts.items() for number in range(count)
     }
-
-
-@pytest.mark.long
-def test_a_broker_that_is_killed(spark, topic, checkpoint):
-    """The query looks the segments up again, and continues."""
-    collector, rng, counts = Collector(), random.Random(7), dict[str, int]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
-        with StandaloneBroker(jvm=TEST_JVM) as broker:
-            local = topic.rpartition("/")[2]
-            broker.admin.request("PUT", f"scalable/public/default/{local}?numInitialSegments=2", {})
-            pulsar = PulsarInSpark(spark, broker.service_url)
-            rows = pulsar.stream(f"topic://public/default/{local}", **{"admin.url": broker.admin_url})
-            query = start(rows, collector, checkpoint)
-            try:
-                for _ in range(3):
-                    with ScalableTopic(broker.service_url, broker.admin, local, segments=0) as scalable:
-                        scalable.counts = counts
-                        for _ in range(3):
-                            for key in KEYS:
-                                scalable.write(key)
-                            scalable.change(rng)
-                    broker.kill()
-                    broker.start()
-                await_rows(query, lambda: len(collector.rows) == sum(counts.values()))
-            finally:
-                query.stop()
-    assert_complete(collector.rows, counts)

@@ -1,29 +1,21 @@
 """Several brokers and bookies: topics that another broker serves, brokers and bookies that are killed."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 
-from integration.broker.waiting import HANG, wait_until
+from integration.broker.waiting import wait_until
 from integration.chaos.cluster import Fault, bookie_killed, broker_killed, bundle_split, copy
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.helpers.clients import open_writer
-from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer
 from integration.helpers.raw import RawConnection
-from integration.servers.test_broker import process_line
 from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark_broker.ports import listening_addresses
 
 # Six servers take half a minute of all cores.
 pytestmark = pytest.mark.long
@@ -56,14 +48,6 @@ def leader(pulsar_cluster):
 def others(pulsar_cluster, leader):
     """The brokers that ask the leader."""
     return [broker for broker in pulsar_cluster.brokers if broker is not leader]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_it_listens_on_the_loopback_interface_only(pulsar_cluster):
-    servers = [pulsar_cluster.zookeeper, *pulsar_cluster.bookies, *pulsar_cluster.brokers]
-    found = [listening_addresses(server.pid) for server in servers]
-    assert all(found)
-    assert {address for addresses in found for address in addresses} <= {"127.0.0.1", "::1"}
 
 
 def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(pulsar_cluster, others, topic):
@@ -103,26 +87,6 @@ def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(pulsar
     """At least once, effectively once and transactional: see integration/chaos/cluster.py."""
     doubled = copy(pulsar_cluster, tmp_path, _FAULTS, random.Random(1), rows=20_000, partitions=3)
     assert doubled["effectively-once"] == doubled["transactional"] == 0
-
-
-def test_nothing_stays_when_the_process_is_killed():
-    script = (
-        "from integration.broker.pulsar_cluster import PulsarCluster\n"
-        "with PulsarCluster() as cluster:\n"
-        "    servers = [cluster.zookeeper, *cluster.bookies, *cluster.brokers]\n"
-        "    print(*(server.pid for server in servers), cluster.folder, flush=True)\n"
-        "    input()\n"
-    )
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        *pids, folder = process.stdout.readline().split()
-        assert len(pids) == 6
-        assert all(process_line(int(pid)) for pid in pids)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(HANG)
-        wait_until(lambda: not any(process_line(int(pid)) for pid in pids))
-        wait_until(lambda: not Path(folder.decode()).exists())
 
 
 def _serve(pulsar_cluster, topic, owner):

@@ -14,8 +14,7 @@ from integration.helpers.clients import entries_of
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.peer import Peer
-from integration.helpers.transactional_driver import write_files
-from integration.helpers.transactions import SETTINGS
+from integration.helpers.transactions import SETTINGS, write_files
 from integration.sink.test_forged import LAST_ID, forge
 from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic

@@ -65,14 +65,3 @@ def test_many_runs_that_end_early_double_nothing(client, peer, once_topic, caplo
     run(client, once_topic, records, task_of(client, strict=True), batcher_builder=builder)
     assert Counter(map(number_of, peer.read_all(once_topic))) == Counter(range(len(records)))
     assert not caplog.records
-
-
-@pytest.mark.long
-def test_many_queries_that_end_early_double_nothing(pulsar_in_spark, admin, peer, once_topic, tmp_path):
-    rows = 100 * (ENDS + 1)
-    query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=rows, size=1000, keys=50)
-    with no_duplicates_told(once_topic) as told:
-        for end in random.Random(1).sample(range(100, rows), ENDS):
-            query.fails(EARLY, query.at(end), **STRICT)
-        query.run(**told, **STRICT)
-    assert Counter(written(peer, once_topic)) == Counter(range(rows))

@@ -1,6 +1,5 @@
 """A micro-batch is written and Spark does not note it; then its rows come from other tasks."""
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -9,9 +8,6 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker.waiting import HANG, wait_until
-from integration.chaos.harness import Driver
-from integration.helpers.peer import Record
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, written
 from integration.helpers.users_code import notes_of
 
@@ -97,45 +93,3 @@ def test_a_checkpoint_that_was_set_back_is_told(pulsar_in_spark, admin, peer, on
     crash(tmp_path)
     query.fails(r"\[PULSAR_DUPLICATES\].*micro-batch 0 is written after a later one", **STRICT)
     assert Counter(written(peer, once_topic)) == Counter(range(3 * ROWS))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("first", "second"), [(("1", "0"), ("2", "0")), (("2", "0"), ("1", "0")), (("1", "10"), ("1", "4"))]
-)
-def test_a_driver_that_is_killed_before_spark_notes_a_micro_batch(
-    pulsar_in_spark, peer, topic, once_topic, tmp_path, first, second
-):
-    """It is started again with other ranges of the source, or other tasks."""
-    peer.produce(topic, [Record(b"%d" % number) for number in range(ROWS)])
-
-    def driver(tasks, *options):
-        given = pulsar_in_spark.service_url, topic, once_topic, str(tmp_path), *tasks, *options
-        return Driver(tmp_path / "driver.log", *given, module="integration.chaos.moving_driver")
-
-    def run(tasks, *options):
-        process = driver(tasks, *options)
-        try:
-            return process.wait_for(3 * HANG), process.log
-        finally:
-            process.kill()
-
-    (tmp_path / "stop").touch()
-    process = driver(first)
-    try:
-        stopped = tmp_path / "stopped"
-        wait_until(lambda: stopped.exists() or process.wait_for(0) is not None, timeout=3 * HANG)
-        assert stopped.exists(), process.log_tail()
-    finally:
-        process.kill()
-    (tmp_path / "stop").unlink()
-    status, log = run(second, "failOnDuplicates=true")
-    assert status, log[-6000:]
-    assert "[PULSAR_DUPLICATES]" in log
-    assert Counter(written(peer, once_topic)) == Counter(range(ROWS))
-    status, log = run(second)
-    assert status == 0, log[-6000:]
-    numbers = Counter(written(peer, once_topic))
-    assert set(numbers) == set(range(ROWS))
-    (told,) = map(int, re.findall(r"up to (\d+) messages may be duplicated \(", log))
-    assert told == numbers.total() - ROWS > 0

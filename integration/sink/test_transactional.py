@@ -1,23 +1,17 @@
 """Streams and batches written with `delivery=transactional`, read by the C++ client."""
 
-import json
-
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration.broker.waiting import HANG, wait_until
 from integration.fixtures.spark import finish
 from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Record
-from integration.helpers.transactional_driver import assert_once, write_files, writing
+from integration.helpers.transactions import assert_once, write_files
 from integration.ops.test_examples import check_copy
 
 cluster = transactional_cluster
 
 ROWS = 40
-
-# What a driver may take that starts by itself, in seconds.
-_LONG = 3 * HANG
 
 
 @pytest.fixture
@@ -99,40 +93,3 @@ def test_each_transaction_has_producers_of_its_own(pulsar_in_spark, topic):
     assert {len(parts) for parts in by_task_and_transaction} == {4}
     assert {(parts[0], parts[1]) for parts in by_task_and_transaction} == {("mine", "0"), ("mine", "1")}
     assert len({tuple(parts[2:]) for parts in by_task_and_transaction}) == 4
-
-
-@pytest.mark.long
-def test_a_driver_that_is_killed_between_two_commits(transactional_broker, topic, tmp_path):
-    """Tasks are tried again, and the replay has the rows in another order and other Spark partitions."""
-    write_files(tmp_path, 2, ROWS)
-    (tmp_path / "fail").touch()
-    (tmp_path / "stop").write_text("1")
-    with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
-        wait_until(lambda: (tmp_path / "stopped").exists() or process.wait_for(0) is not None, timeout=_LONG)
-        assert (tmp_path / "stopped").exists(), process.log_tail()
-    (tmp_path / "stop").unlink()
-    with writing(transactional_broker.service_url, topic, tmp_path, 3) as process:
-        assert process.wait_for(_LONG) == 0, process.log_tail()
-    assert_once(transactional_broker.service_url, topic, 2 * ROWS)
-
-
-@pytest.mark.long
-def test_a_log_that_is_deleted_before_spark_notes_a_micro_batch(transactional_broker, peer, topic, tmp_path):
-    """The micro-batch is written again, and the driver's log says so."""
-    write_files(tmp_path, 2, ROWS)
-
-    def run():
-        with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
-            assert process.wait_for(_LONG) == 0, process.log_tail()
-        return (tmp_path / "driver.log").read_text()
-
-    warning = "the log has no record of an earlier commit: its topic was deleted"
-    assert warning not in run()
-    assert_once(transactional_broker.service_url, topic, 2 * ROWS)
-    checkpoint = tmp_path / "checkpoint"
-    query = json.loads((checkpoint / "metadata").read_text())["id"]
-    for note in checkpoint.glob("commits/*1*"):
-        note.unlink()
-    transactional_broker.admin.delete_topic(f"spark-transactions-{query}")
-    assert run().count(f"spark-transactions-{query}, micro-batch 1: {warning}") == 1
-    assert len(peer.read_all(topic)) == 3 * ROWS
