@@ -84,11 +84,7 @@ def missing_prerequisite() -> str | None:
 
 
 def environment_python(lock: str) -> str:
-    """The python of the project's virtual environment, which is made or renewed where needed.
-
-    Args:
-        lock: name of the file that says what must be in it.
-    """
+    """The python of the project's virtual environment, which is made or renewed where needed."""
     folder = Path(os.environ.get("PULSAR_SPARK_VENV", ROOT / ".venv"))
     python = folder / "bin" / "python"
     stamp = folder / "pulsar_spark.stamp"

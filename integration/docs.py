@@ -21,10 +21,7 @@ class Block(NamedTuple):
     """A block of code.
 
     Attributes:
-        page: the file.
-        line: the number of its first line.
         language: what the fence says, ``{name} argument`` for a directive of the site.
-        text: the code.
     """
 
     page: Path

@@ -43,9 +43,7 @@ class Result:
     """What came of one step.
 
     Attributes:
-        name: of the step.
         code: the exit code; negative where a signal ended it.
-        seconds: how long it took.
     """
 
     name: str

@@ -138,10 +138,7 @@ def with_spark(
     """Install a package and a Spark, run a user's script and unit tests; returns the exit code.
 
     Args:
-        versions: Python, Spark and libraries.
         folder: for the environment and the files of a run; it is removed.
-        package: a wheel or an sdist.
-        broker: a broker that is prepared for copies.
         tests: what pytest is told.
     """
     python = find_python(versions.python)

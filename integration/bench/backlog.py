@@ -20,7 +20,6 @@ class Backlog:
     """A backlog that was read.
 
     Attributes:
-        messages: in all.
         rates: messages a second of each tenth, in order; the median of its micro-batches.
         mib: the highest resident size of a worker after a tenth as many, and after all of them.
     """
@@ -39,9 +38,6 @@ def measure(queries: Queries, shape: Shape, messages: int, restart: Callable[[],
     """Read ``messages`` messages under a cap that makes four micro-batches of each tenth.
 
     Args:
-        queries: what runs them.
-        shape: of the messages.
-        messages: how many.
         restart: the broker. Then all of a backlog comes from its disk, as one of days does; else what was
             written last comes from memory, and faster.
     """

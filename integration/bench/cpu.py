@@ -16,7 +16,6 @@ class Process(NamedTuple):
     """A process as the system lists it.
 
     Attributes:
-        parent: number of its parent.
         started: when, in ticks; a number may be used again.
         own: CPU that it has taken, in ticks.
         of_ended: CPU of its ended children that it has waited for, in ticks.
@@ -33,9 +32,6 @@ class CpuCount:
 
     PySpark's daemon does not wait for its workers, so the system forgets what an ended worker has taken.
     Spark ends workers that were idle for a minute: what was seen of them last is all that they have taken.
-
-    Args:
-        root: number of the process.
     """
 
     def __init__(self, root: int) -> None:

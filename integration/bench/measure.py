@@ -29,7 +29,6 @@ class Cost(NamedTuple):
     """What a run took.
 
     Attributes:
-        seconds: by the clock.
         cpu: seconds of CPU; of Spark's processes where Spark moves the messages, else of this process.
     """
 
@@ -59,7 +58,6 @@ class Trial:
     """One thing to time.
 
     Attributes:
-        side: who moves the messages.
         messages: how many at a time.
         run: moves so many and returns what it took.
         warm_up: how many are moved before anything is timed.
@@ -77,7 +75,6 @@ class Result:
 
     Attributes:
         direction: ``read`` or ``write``.
-        shape: of the messages.
         partitions: of the topic, and tasks of Spark.
         rates: messages a second, of each run in the order of the runs.
         cpus: microseconds of CPU a message, of each run in the order of the runs.

@@ -29,7 +29,6 @@ class Peak:
     """Memory of the largest worker.
 
     Attributes:
-        messages: how many were read.
         mib_above_idle: its highest resident size less that of an idle worker, MiB.
     """
 

@@ -48,7 +48,6 @@ class Rows:
     """What rows are.
 
     Attributes:
-        count: how many.
         checksum: the sum of their hashes; the same in any order.
     """
 
@@ -62,7 +61,6 @@ class Place(NamedTuple):
     Attributes:
         jar: on its class path; None: none.
         data_source: what ``format`` is given.
-        folder: for its files.
     """
 
     jar: Path | None
@@ -85,12 +83,7 @@ def data_source_of(jar: Path) -> str:
 
 
 class Connector:
-    """A connector in its own process; a context manager.
-
-    Args:
-        place: of its Spark.
-        options: that each query gets.
-    """
+    """A connector in its own process; a context manager."""
 
     def __init__(self, place: Place, options: _Options) -> None:
         self._place = place

@@ -60,9 +60,6 @@ class Trigger(NamedTuple):
 class Planner:
     """The planner process of one query, in this process.
 
-    Args:
-        given: the query's options.
-
     Attributes:
         offset: JSON of what was processed last.
     """
@@ -162,7 +159,6 @@ class Costs(NamedTuple):
     """Of some part of a query.
 
     Attributes:
-        seconds: that it took.
         cpu: seconds of CPU of this process.
         commands: sent, by the name of the type.
     """
@@ -203,12 +199,10 @@ class Point(NamedTuple):
     """What is compared between numbers of partitions.
 
     Attributes:
-        partitions: how many.
         latest: milliseconds of latestOffset with news in all of them, and a pause before: the median.
         latest_at_once: the same without a pause after the micro-batch before.
         cpu: milliseconds of CPU of a plan with a pause before.
         mib: that the process has grown by at the end.
-        connections: to the broker.
         requests: of the planner, a micro-batch.
     """
 

@@ -42,8 +42,6 @@ class Connector:
 
     Attributes:
         data_source: what ``format`` is given.
-        reads: options of a read.
-        writes: options of a write.
         jar: on its Spark's class path; None: none.
     """
 

@@ -27,7 +27,6 @@ class MicroBatch(NamedTuple):
     """One micro-batch that had rows.
 
     Attributes:
-        rows: how many.
         seconds: ``triggerExecution``: its whole time, with offsets, log, planning and commit.
     """
 

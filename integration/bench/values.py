@@ -45,7 +45,6 @@ class Rates(NamedTuple):
     """Rows a second of one shape.
 
     Attributes:
-        name: of the shape.
         size: bytes of a payload.
         ours: median.
         theirs: median.

@@ -89,8 +89,6 @@ class Server(Restartable):
     """One JVM of a cluster, on ports of its own. It may be killed and started again on its data.
 
     Args:
-        folder: for its configuration, its data and its log.
-        command: of the JVM.
         is_ready: asked again and again after a start.
         orphan_folder: what is removed when this Python process dies.
     """
@@ -160,13 +158,9 @@ class ClusterBroker(Server):
 class PulsarCluster:
     """A cluster that is up within `with`; nothing of it stays.
 
-        with PulsarCluster() as cluster:
-            client = pulsar.Client(cluster.service_url)
-            cluster.brokers[0].kill()
-
-    Attributes:
-        brokers: all of them, running or not.
-        bookies: the same of bookies.
+    with PulsarCluster() as cluster:
+        client = pulsar.Client(cluster.service_url)
+        cluster.brokers[0].kill()
     """
 
     def __init__(

@@ -60,8 +60,6 @@ class Scene:
     """Where a fault happens.
 
     Attributes:
-        brokers: of the cluster.
-        chance: of the moments.
         number: how many faults came before it.
         go_on: lets more rows be written.
     """
@@ -105,9 +103,7 @@ def copy(
         brokers: of which this makes the namespaces.
         folder: for checkpoints and the driver's log.
         faults: what happens, in this order.
-        chance: of the moments.
         rows: that are written, equal shares of them before and during each fault, and after all.
-        partitions: of the topic and of each copy.
 
     Returns:
         How many rows are in a copy more than once, for each of ``DELIVERIES``.

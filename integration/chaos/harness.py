@@ -105,8 +105,6 @@ class Driver:
 
     Args:
         log: takes what it writes to stderr, after what earlier drivers wrote.
-        arguments: of the command.
-        module: the command.
     """
 
     def __init__(self, log: Path, *arguments: str, module: str = "integration.chaos.restarts") -> None:

@@ -41,8 +41,6 @@ class Renewal:
     """A file with a token that is always fresh; a context manager.
 
     Args:
-        secured: the broker whose tokens they are.
-        file: of the token.
         lifetime: seconds that a token lives; it is replaced at a quarter of them.
     """
 

@@ -138,7 +138,6 @@ def silent(seconds: float, *, is_judged: bool = True) -> Iterator[tuple[object, 
     """Take each kind of request away for so long; the rows of the chaos table.
 
     Args:
-        seconds: of each kind.
         is_judged: whether a broken promise is an error, as soon as it is found.
     """
     yield (

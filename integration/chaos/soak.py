@@ -197,9 +197,6 @@ def judge(samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[object, ...]]:
 def figures(samples: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """What is in the table.
 
-    Args:
-        samples: as in the file.
-
     Raises:
         ValueError: a quarter has no sample with a micro-batch of both queries.
     """

@@ -21,8 +21,6 @@ class Environment:
     """A virtual environment.
 
     Attributes:
-        folder: where it lies.
-        python: the path of its python.
         site: its site-packages.
     """
 

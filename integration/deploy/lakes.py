@@ -32,7 +32,6 @@ class Recipe:
     """A section of the page.
 
     Attributes:
-        heading: of the section.
         reader: the file, beside this one, of a script that prints the tables.
         copy: the topic that it writes from a table, if it does.
     """

@@ -30,7 +30,6 @@ class Place:
     """Where a worker runs.
 
     Attributes:
-        address: its own.
         enter: what a command there begins with.
     """
 

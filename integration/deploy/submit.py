@@ -25,11 +25,7 @@ _SETTINGS = {
 
 
 class Submission:
-    """A running spark-submit; it ends with the ``with`` block.
-
-    Attributes:
-        home: the folder it was given.
-    """
+    """A running spark-submit; it ends with the ``with`` block."""
 
     def __init__(
         self,
@@ -46,11 +42,7 @@ class Submission:
 
         Args:
             environment: of the driver, and of executors that share its machine.
-            home: a folder for all that is written.
-            master: as Spark names it.
-            script: the user's.
             arguments: of spark-submit, such as ``--packages``.
-            given: what the script is given.
             variables: environment variables, besides or in place of the environment's.
             address: at which executors reach the driver.
         """

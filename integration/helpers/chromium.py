@@ -25,8 +25,6 @@ def page_dom(program: str, url: str, profile: Path, milliseconds: int = 5000) ->
     """The HTML that a page consists of after its scripts have run for a while.
 
     Args:
-        program: of Chromium.
-        url: of the page.
         profile: a folder for the browser's own files.
         milliseconds: of the page's time.
     """

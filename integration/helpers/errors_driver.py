@@ -28,7 +28,6 @@ class Login:
     Attributes:
         good: options of a source or sink that may do everything.
         wrong: the same with a wrong token.
-        topic: one that has messages.
     """
 
     good: dict[str, str] = field(repr=False)

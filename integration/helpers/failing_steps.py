@@ -72,8 +72,6 @@ class FailsAt:
     Attributes:
         rows: that it passes on at most.
         stored: messages that the topic must have taken by then, since the broker has opened it.
-        admin_url: of the broker.
-        topic: where the rows go.
         task: number of the Spark task that fails.
     """
 
@@ -125,8 +123,6 @@ class LosesShuffle:
         local_dir: Spark's folder for such files.
         rows: that it passes on before.
         notes: a file, into which each task writes its number and that of its attempt; the folder exists.
-        admin_url: of the broker.
-        topic: where the rows go.
     """
 
     local_dir: str

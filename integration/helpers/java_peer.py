@@ -32,17 +32,12 @@ class JavaMessage:
 
     Attributes:
         topic: the partition's full name.
-        id: its text form.
         value: None is a null value.
         key: None is no key.
         key_is_base64: whether it was base64 text on the wire.
-        ordering_key: None where there is none.
-        properties: by name.
         event_time: in ms since 1970; 0 when there is none.
         publish_time: in ms since 1970.
         deliver_at: in ms since 1970, or None.
-        sequence_id: of the message.
-        producer: the producer's name.
         batched: whether it is in a batch.
     """
 
@@ -66,12 +61,8 @@ class JavaEntries:
     """Messages for one topic, in groups.
 
     Attributes:
-        topic: name of the topic.
-        groups: messages of each group.
-        codec: name of the compression.
         batching: whether each group is one batch; else each message is an entry.
         chunk: maximum bytes of a chunk; 0: no chunks.
-        names: names of the encryption keys.
     """
 
     topic: str

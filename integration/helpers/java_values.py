@@ -31,7 +31,6 @@ class JavaValues:
     """Values for one topic, in order; None is a tombstone.
 
     Attributes:
-        topic: its name.
         schema: of the producer, which is opened once for each topic and schema.
         values: Python values, or what :func:`as_json` makes of them.
         batching: whether all of them are one batch.

@@ -22,9 +22,6 @@ def local_spark(
     """Start Spark in this process.
 
     Args:
-        home: a folder for its files.
-        name: of the application.
-        settings: besides the usual ones, or in place of them.
         cores: how many, or ``*`` for all.
         java: options of its JVM.
     """

@@ -52,8 +52,6 @@ class Here:
     """Where cells are tried.
 
     Attributes:
-        spark: Spark and the broker.
-        admin: of the broker.
         log: gives all that planners have logged so far.
     """
 

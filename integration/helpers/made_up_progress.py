@@ -26,14 +26,9 @@ def progress(
     """One micro-batch as Spark reports it.
 
     Args:
-        name: of the query.
-        topic: full name of the topic that it reads.
-        batch: number of the micro-batch.
         waiting: by partition, messages that were not processed when it began; an entry holds 1,000.
         rows: that it has read, of 1 KiB each.
-        seconds: that it took.
         end_ms: when it ended, in ms since 1970.
-        data_losses: of the run so far.
     """
     begin_ms = end_ms - round(seconds * 1000)
     partitions = tuple(

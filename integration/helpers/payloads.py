@@ -21,11 +21,7 @@ def register(
     """Make a topic and register a schema; returns its version.
 
     Args:
-        admin: of the cluster.
-        topic: a whole name.
-        kind: AVRO, JSON, ...
         definition: what its JSON says; of primitives an empty text.
-        properties: of the schema.
     """
     path = topic.removeprefix("persistent://")
     text = definition if isinstance(definition, str) and not definition else json.dumps(definition)

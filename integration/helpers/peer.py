@@ -76,9 +76,7 @@ class Peer:
 
         Args:
             topic: a topic, partitioned or not; records with a key go to the partition of that key.
-            records: the messages, in order.
             batch_size: messages a batch, 2 or more; 0 writes each as an entry of its own.
-            compression: the codec.
             producer_options: others of pulsar.Client.create_producer, such as `chunking_enabled`.
 
         Raises:

@@ -29,12 +29,6 @@ class Replays:
     """A query whose micro-batches have ``rows`` numbers each, to be run again and again.
 
     Attributes:
-        here: Spark and Pulsar.
-        admin_url: of the broker.
-        topic: that it writes to.
-        folder: for its checkpoint.
-        rows: of each micro-batch.
-        tasks: Spark tasks of each micro-batch.
         size: bytes of a value, without those that ``change`` makes larger.
         keys: how many keys there are; 0: rows have no keys.
         batches: micro-batches that have rows.
@@ -62,7 +56,6 @@ class Replays:
         Args:
             step: between the source and the sink.
             change: of the rows, before the step.
-            options: of the sink.
         """
         rows = self._rows()
         if change is not None:

@@ -32,7 +32,6 @@ class Job:
     """What is done with one set of options.
 
     Attributes:
-        name: of the job.
         options: of source and sink alike.
         parts: out of write, read (batches) and stream (both).
         fails: the code of the error that each part ends with; None where all goes well.

@@ -135,11 +135,7 @@ class Secured:
     """A broker with TLS and logins on both of its pairs of ports.
 
     Attributes:
-        broker: it.
         authority: whose certificates it trusts and shows.
-        stranger: another authority.
-        tokens: makes tokens for it.
-        folder: for a test's files.
     """
 
     broker: StandaloneBroker

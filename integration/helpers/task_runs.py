@@ -54,13 +54,9 @@ def run(
     """One run of a task; returns how many of the records it has sent.
 
     Args:
-        client: where to connect.
-        topic: to write to.
-        records: that the task would write.
         task: whose run it is; None: as ``task_of(client)``.
         dies_after: it dies when so many records are stored; None: it comes to its end.
         at_a_time: how many records are given to the writer at a time.
-        options: as ``open_writer`` takes them.
     """
     own = task_of(client) if task is None else task
     records = records[:dies_after]

@@ -41,13 +41,7 @@ class Batch(NamedTuple):
 
 
 class Triggers:
-    """One run of a streaming query from the earliest message on; a context manager that ends it.
-
-    Args:
-        service_url: of the broker.
-        topic: what is read.
-        options: of the source.
-    """
+    """One run of a streaming query from the earliest message on; a context manager that ends it."""
 
     def __init__(self, service_url: str, topic: str, **options: str) -> None:
         plain = {"service.url": service_url, "topic": topic, "startingOffsets": "earliest"}

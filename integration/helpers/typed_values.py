@@ -18,7 +18,6 @@ class TypedValues:
     """Values of one schema.
 
     Attributes:
-        name: of the kind, unique.
         schema: as the Java program knows it.
         columns: what Spark makes of it, as DDL.
         rows: the columns' values, in order; None is a tombstone: a row of nulls.

@@ -43,7 +43,6 @@ class Schemas:
     """Draws schemas; the same ``rnd`` gives the same.
 
     Args:
-        rnd: what is drawn from.
         has_nothing: whether items of arrays may be of types without bytes.
     """
 

@@ -182,7 +182,6 @@ class LargePayloads(Payloads):
     """Draws Avro payloads: of some arrays and maps as many items as there are bytes left.
 
     Args:
-        rnd: what is drawn from.
         size: bytes of a payload, about.
     """
 
@@ -213,7 +212,6 @@ class LargeTexts:
     """Draws JSON of Avro's schemas, as ``LargePayloads`` does.
 
     Args:
-        rnd: what is drawn from.
         size: characters of a text, about.
     """
 

@@ -67,7 +67,6 @@ class Peer:
     """A broker: it answers each command by a function, and counts them.
 
     Attributes:
-        url: for clients.
         seen: how many commands of each type have come.
     """
 

@@ -14,12 +14,7 @@ from pulsar_spark import PulsarLineageListener
 
 
 class Lineage:
-    """A listener whose client writes to a file, and the events of one query.
-
-    Attributes:
-        name: name for the query.
-        listener: to be added.
-    """
+    """A listener whose client writes to a file, and the events of one query."""
 
     def __init__(self, file):
         self.name = f"lineage-{uuid.uuid4().hex[:8]}"

@@ -59,11 +59,7 @@ class Page:
     """A page and what it is run with.
 
     Attributes:
-        file: the page.
-        spark: the page's `spark`.
-        broker: where its topics are.
         folder: for its files; `/tmp/` and others become folders of it.
-        names: of the page's programs.
         places: what is replaced, besides the addresses and folders, and with it.
     """
 
