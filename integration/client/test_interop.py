@@ -4,13 +4,11 @@ import itertools
 from contextlib import closing
 
 import pulsar
-import pyarrow as pa
 import pytest
 
 from integration.chaos.messages import (
     BEGINNING,
     columns_of,
-    decoded,
     last_message,
     numbered,
     read_partition,
@@ -22,9 +20,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import MESSAGE_ID, RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.ranges import read_range
-from tests.writes import write_all
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}
@@ -86,37 +82,6 @@ def test_the_peer_reads_what_we_wrote(client, peer, topic, codec, batched, keyed
             writer.send(columns_of(written[first : first + 10]))
         writer.flush()
     assert peer.read_all(topic) == written
-
-
-@pytest.mark.parametrize("batched", [True, False])
-def test_reads_an_entry_with_all_its_columns(client, topic, batched):
-    """What the C++ client does not show: ordering keys, keys and values that are no text, sequence ids."""
-    keys = [b"\xff\xfe binary", None, "utf-8 é".encode(), b"", b"\x80"]
-    columns = MessageColumns(
-        value=pa.array([b"\x00", None, b"", b"\xf0\x28", b"end"], pa.binary()),
-        key=pa.array(keys, pa.binary()),
-        event_time=pa.array([1, None, 2**53, None, 5], pa.int64()),
-        properties=pa.array(
-            [[("a", "1"), ("b", "2")], [], [], [("", "")], []], pa.map_(pa.string(), pa.string())
-        ),
-        ordering_key=pa.array([None, b"\xff", b"ordering", None, b""], pa.binary()),
-    )
-    name = TopicName.parse(topic)
-    write_all(TopicWriter(client, name, ProducerOptions(batching=batched)), columns)
-    read = [decoded(entry) for entry in read_partition(client, name)]
-    assert len(read) == (1 if batched else 5)
-    for column in ("value", "key", "event_time", "properties", "ordering_key"):
-        expected = getattr(columns, column).to_pylist()
-        got = [
-            cell
-            for part in read
-            for cell in (
-                [[] if column == "properties" else None] * len(part)
-                if getattr(part, column) is None
-                else getattr(part, column).to_pylist()
-            )
-        ]
-        assert got == expected, column
 
 
 def test_the_peer_goes_on_from_our_message_ids(client, peer, topic):

@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 
 from integration.chaos.messages import columns_of, numbered
 from integration.fixtures.spark import begun, finish
-from integration.helpers.clients import entries_of, open_writer
+from integration.helpers.clients import open_writer
 from pulsar_spark.errors import SendError
 from tests.writes import send_all, write_all
 
@@ -26,21 +26,6 @@ def deduplicated(admin):
 def with_ids(*ids):
     """A message for each id; the first has number 0."""
     return replace(columns_of(numbered(len(ids))), sequence_id=pa.array(ids, pa.int64()))
-
-
-@pytest.mark.parametrize("batching", [True, False])
-def test_ids_go_out_as_they_are(client, topic, batching):
-    with open_writer(client, topic, batching=batching, batching_max_publish_delay=60.0) as writer:
-        writer.send(with_ids(5, 6, 8))
-        send_all(writer, with_ids(9, 4, 7, None, None))
-    found = [
-        (entry.metadata.sequence_id, entry.metadata.highest_sequence_id)
-        for entry in entries_of(client, topic)
-    ]
-    if batching:
-        assert found == [(5, 9), (4, 7), (10, 11)]
-    else:
-        assert [first for first, _ in found] == [5, 6, 8, 9, 4, 7, 10, 11]
 
 
 @pytest.mark.parametrize("batching", [True, False])

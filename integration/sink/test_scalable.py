@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,12 +19,12 @@ from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, number_in
 from integration.helpers.users_code import notes_of
 from integration.sink.test_figures import TOLD
-from integration.sink.test_interceptors import Keyed
 from pulsar_spark.cli import main
 from pulsar_spark.client import (
     Client,
     ClientOptions,
     MessageColumns,
+    ProducerInterceptor,
     ProducerOptions,
     SegmentWriter,
     UserCode,
@@ -37,6 +38,19 @@ RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 @pytest.fixture
 def pulsar_5(spark, line_5):
     return PulsarInSpark(spark, line_5.service_url)
+
+
+class Keyed(ProducerInterceptor):
+    """Gives each row the key "k", and notes what it is told."""
+
+    def __init__(self):
+        self.told: list[tuple[Any, ...]] = []
+
+    def before_send(self, columns):
+        return replace(columns, key=pa.array([b"k"] * len(columns), pa.binary()))
+
+    def on_send_acknowledgement(self, *told):
+        self.told.append(told)
 
 
 def rows(first, count, keys=KEYS):

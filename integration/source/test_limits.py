@@ -113,19 +113,6 @@ def test_all_limits_hold_together(cluster, peer, topic):
     assert list(map(len, rows)) == [8, 8, 8, 4, 4, 4, 4]
 
 
-def test_partitions_take_turns_where_there_are_more_than_the_cap_has_messages(cluster, peer, admin, topic):
-    admin.create_partitioned_topic(topic, 5)
-    parts = partitions_of(topic, 5)
-    for each in parts:
-        peer.produce(str(each), numbered(6), batch_size=2)
-    with Triggers(cluster.service_url, topic, maxMessagesPerTrigger="1") as triggers:
-        counts = [taken(triggers, batch) for batch in triggers.available_now()]
-    assert [sum(counts[turn : turn + 5], Counter()) for turn in (0, 5, 10)] == [
-        Counter(dict.fromkeys(parts, 2))
-    ] * 3
-    assert len(counts) == 15
-
-
 def test_few_messages_wait_for_more_or_for_the_delay(cluster, peer, topic):
     peer.produce(topic, numbered(9))
     limits = {"minMessagesPerTrigger": "10", "maxTriggerDelay": "1h"}

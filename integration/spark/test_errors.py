@@ -66,11 +66,6 @@ def test_a_web_port_of_a_batch_read(spark, cluster, topic):
     assert "usually 6650" in text
 
 
-def test_an_option_of_kafka(pulsar_in_spark, topic):
-    text = error_of(lambda: pulsar_in_spark.read(topic, maxOffsetsPerTrigger="7"))
-    assert "This is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger" in text
-
-
 def test_a_missing_topic(pulsar_in_spark, topic, checkpoint):
     for action in (
         lambda: pulsar_in_spark.read(topic, **PATIENT).collect(),
@@ -127,11 +122,6 @@ def test_records_that_kafka_on_pulsar_has_stored(pulsar_in_spark, cluster, topic
     text = error_of(lambda: pulsar_in_spark.read(topic, failOnDataLoss="false").collect())
     assert "[PULSAR_UNSUPPORTED] an entry has Kafka-on-Pulsar's format kafka" in text
     assert f"topic {topic}; message {place}" in text
-
-
-def test_a_row_without_a_topic(pulsar_in_spark):
-    rows = pulsar_in_spark.rows([("v", None)], "value string, __topic string")
-    assert "its __topic is null" in error_of(lambda: pulsar_in_spark.write(rows))
 
 
 def test_a_failing_sink_is_not_our_error(pulsar_in_spark, topic, checkpoint):

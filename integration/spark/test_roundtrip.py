@@ -76,29 +76,6 @@ def test_rows_are_the_messages(pulsar_in_spark, peer, topic):
     assert all(abs(now - row["__publishTime"].timestamp()) < 300 for row in rows)
 
 
-@pytest.mark.parametrize("partitions", [0, 3])
-def test_ids_are_the_bytes_of_the_cpp_client(pulsar_in_spark, peer, admin, topic, partitions):
-    if partitions:
-        admin.create_partitioned_topic(topic, partitions)
-    peer.produce(topic, varied(0, 600), batch_size=150)
-    peer.produce(topic, varied(600, 20))
-    rows = pulsar_in_spark.read(topic).select("__messageId").collect()
-    assert sorted(bytes(row[0]) for row in rows) == sorted(serialized_ids(peer, topic))
-
-
-def test_every_codec_batched_and_not_from_partitions(pulsar_in_spark, peer, admin, topic):
-    # Not compared with what the C++ client reads: it discards its own empty messages in ZLIB as corrupt.
-    admin.create_partitioned_topic(topic, 3)
-    written = varied(0, 1000)
-    produce_mixed(peer, topic, written, batch_sizes=(0, 2, 40))
-    rows = pulsar_in_spark.read(topic).collect()
-    read = [as_record(row) for row in rows]
-    assert counted(read) == counted(written)
-    assert by_key(read) == by_key(written)
-    placed = {(row["__topic"], bytes(row["__key"])) for row in rows if row["__key"] is not None}
-    assert len(placed) == len({key for _, key in placed})
-
-
 def test_cpp_to_source_to_sink_to_cpp(pulsar_in_spark, peer, admin, topic, checkpoint):
     target = f"{topic}-copy"
     admin.create_partitioned_topic(topic, 2)
@@ -115,15 +92,6 @@ def test_cpp_to_source_to_sink_to_cpp(pulsar_in_spark, peer, admin, topic, check
     assert by_key(copied) == by_key(written)
     placed = {(one.key, one.partition) for one in copied if one.key is not None}
     assert len(placed) == len({key for key, _ in placed})
-
-
-@pytest.mark.parametrize(("codec", "batching"), [*((codec, "true") for codec in CODECS), ("ZSTD", "false")])
-def test_the_sink_in_every_codec(pulsar_in_spark, peer, topic, codec, batching):
-    expected = [Record(b"%d" % number * 30, f"k{number % 5}") for number in range(300)]
-    rows = pulsar_in_spark.rows([(one.key, one.value) for one in expected], "__key string, value binary")
-    options = {"pulsar.producer.compressionType": codec, "pulsar.producer.batchingEnabled": batching}
-    pulsar_in_spark.write(rows, topic, **options)
-    assert peer.read_all(topic) == expected
 
 
 def test_the_sinks_columns(pulsar_in_spark, peer, topic):
