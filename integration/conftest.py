@@ -1,4 +1,4 @@
-"""Fixtures for tests with a real broker: `cluster`, `admin`, `topic`, `broker_factory`, `proxied_broker`.
+"""Fixtures for tests with a real broker: `cluster`, `admin`, `topic`, `broker_factory`.
 
 Fixtures of other concerns live in `fixtures`; each file there is loaded by itself.
 """
@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from integration.broker import Admin, StandaloneBroker
-from integration.helpers.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source, open_proxied_broker
+from integration.helpers.cluster import TEST_JVM, Cluster, choose_source
 from pulsar_spark.ids import TopicName
 
 
@@ -73,10 +73,3 @@ def broker_factory() -> Iterator[BrokerFactory]:
             return stack.enter_context(StandaloneBroker(settings, data_dir=data_dir, jvm=TEST_JVM))
 
         yield start
-
-
-@pytest.fixture
-def proxied_broker() -> Iterator[ProxiedBroker]:
-    """A broker of the test's own behind a proxy: all connections of clients go through the proxy."""
-    with open_proxied_broker() as pair:
-        yield pair

@@ -9,12 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-import pulsar
-
 from integration.chaos.messages import numbered
 from integration.fixtures.spark import PulsarInSpark, await_rows
 from integration.helpers.local_spark import local_spark
-from integration.helpers.peer import Peer
 from integration.helpers.secured import ADMIN, Secured, open_secured
 
 _TOPIC = "persistent://public/default/login"
@@ -82,13 +79,10 @@ def outlive(
     copy = f"{topic}-copy"
     for name in (topic, copy):
         secured.broker.admin.create_topic(name)
-    peer_login = pulsar.AuthenticationToken(secured.tokens.token(ADMIN))
     sent = 0
     with (
         Renewal(secured, folder / "token", lifetime) as renewal,
-        Peer(
-            secured.tls_url, authentication=peer_login, tls_trust_certs_file_path=secured.authority.file
-        ) as peer,
+        secured.peer() as peer,
     ):
         options = secured.options(params=renewal.url)
         rows = here.stream(topic, **options)

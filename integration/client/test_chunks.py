@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from integration.broker import StandaloneBroker
 from integration.chaos.messages import BEGINNING, last_message
-from integration.helpers.cluster import TEST_JVM, Cluster
+from integration.fixtures.own_broker import own_cluster
 from integration.helpers.peer import CompressionType, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark.ids import MessageId, TopicName
@@ -18,7 +17,7 @@ from pulsar_spark.wire.entry.codecs import decompress
 from tests.ranges import read_range
 
 # Small messages, and ledgers of seven entries: chunks are cheap, and often in another ledger than the first.
-SETTINGS = {
+BROKER = {
     "maxMessageSize": "10240",
     "managedLedgerMaxEntriesPerLedger": "7",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
@@ -29,17 +28,7 @@ SETTINGS = {
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-@pytest.fixture(scope="module")
-def small():
-    """A broker with SETTINGS."""
-    with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
-        yield Cluster(broker.service_url, broker.admin_url)
-
-
-@pytest.fixture
-def cluster(small):
-    """In place of the shared one."""
-    return small
+cluster = own_cluster
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from integration.chaos.messages import (
     read_topic,
     records_of,
 )
+from integration.fixtures.own_broker import own_proxied
 from integration.helpers.clients import DURABLE, open_writer
-from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.faults import (
     TO_BROKER,
     TO_CLIENT,
@@ -48,20 +48,9 @@ from tests.writes import send_all
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with open_proxied_broker({"backlogQuotaCheckIntervalInSeconds": "1"}) as pair:
-        yield pair
+BROKER = {"backlogQuotaCheckIntervalInSeconds": "1"}
 
-
-@pytest.fixture
-def cluster(broker):
-    return broker
-
-
-@pytest.fixture
-def proxy(broker):
-    return broker.proxy
+cluster = own_proxied
 
 
 # ---- cuts

@@ -7,7 +7,7 @@ import pytest
 
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of, number_of, numbered
-from integration.helpers.cluster import open_proxied_broker
+from integration.fixtures.own_broker import own_proxied
 from integration.helpers.faults import TO_BROKER, TO_CLIENT
 from integration.helpers.task_runs import NAME, open_writer, task_of
 from pulsar_spark.client import Client, ClientOptions
@@ -20,28 +20,22 @@ BATCH = 5  # messages
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with open_proxied_broker({"brokerDeduplicationEnabled": "true"}) as pair:
-        yield pair
+BROKER = {"brokerDeduplicationEnabled": "true"}
+
+cluster = own_proxied
 
 
 @pytest.fixture
-def cluster(broker):
-    return broker
-
-
-@pytest.fixture
-def other(broker):
+def other(cluster):
     """Somebody else, past the proxy."""
-    with Client(ClientOptions(service_url=broker.broker.service_url, operation_timeout=HANG)) as opened:
+    with Client(ClientOptions(service_url=cluster.direct_url, operation_timeout=HANG)) as opened:
         yield opened
 
 
 @pytest.fixture
-def held_topic(broker, topic):
+def held_topic(admin, topic):
     """A topic whose data stay."""
-    broker.broker.admin.create_held_topic(topic)
+    admin.create_held_topic(topic)
     return topic
 
 
@@ -54,16 +48,16 @@ def numbers(peer, topic):
 
 
 @pytest.mark.parametrize("foreign", [5, 10, 15])
-def test_another_program_of_the_same_name_is_noticed(client, peer, broker, held_topic, foreign):
+def test_another_program_of_the_same_name_is_noticed(client, peer, proxy, held_topic, foreign):
     """It wrote by ids that are pending here, up to the end of one of the three pending batches."""
     with closing(writer_of(client, held_topic, None)) as writer:
         send_all(writer, columns_of(numbered(10)))
-        broker.proxy.stall(TO_BROKER)
+        proxy.stall(TO_BROKER)
         writer.send(columns_of(numbered(15, first=10)))
-        broker.proxy.stall()
-        broker.proxy.cut_all()
+        proxy.stall()
+        proxy.cut_all()
         peer.produce(held_topic, numbered(foreign, first=1000), producer_name=NAME, initial_sequence_id=9)
-        broker.proxy.resume()
+        proxy.resume()
         with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
             writer.flush()
     assert numbers(peer, held_topic) == [*range(10), *range(1000, 1000 + foreign)]
@@ -71,7 +65,7 @@ def test_another_program_of_the_same_name_is_noticed(client, peer, broker, held_
 
 @pytest.mark.parametrize("required", [True, False])
 def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
-    client, other, peer, broker, held_topic, required
+    client, other, peer, proxy, held_topic, required
 ):
     def run(by, count):
         with (
@@ -85,12 +79,12 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
         closing(writer_of(client, held_topic, dedup)) as writer,
     ):
         send_all(writer, columns_of(numbered(10)))
-        broker.proxy.stall(TO_BROKER)
+        proxy.stall(TO_BROKER)
         writer.send(columns_of(numbered(15, first=10)))
-        broker.proxy.stall()
-        broker.proxy.cut_all()
+        proxy.stall()
+        proxy.cut_all()
         run(other, 20)
-        broker.proxy.resume()
+        proxy.resume()
         with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
             writer.flush()
     assert numbers(peer, held_topic) == list(range(20))
@@ -100,7 +94,9 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
 
 @pytest.mark.parametrize("name", [NAME, None])
 @pytest.mark.parametrize("is_dedup", [True, False])
-def test_what_was_stored_and_not_acknowledged_is_no_error(client, peer, broker, held_topic, is_dedup, name):
+def test_what_was_stored_and_not_acknowledged_is_no_error(
+    client, peer, admin, proxy, held_topic, is_dedup, name
+):
     """It is found as it was sent, between what others write."""
     with (
         closing(task_of(client, required=True)) as dedup,
@@ -108,13 +104,13 @@ def test_what_was_stored_and_not_acknowledged_is_no_error(client, peer, broker, 
     ):
         send_all(writer, columns_of(numbered(10)))
         for first in range(10, 110, 50):
-            broker.proxy.stall(TO_CLIENT)
-            stored = broker.broker.admin.stats(held_topic)["msgInCounter"] + 50
+            proxy.stall(TO_CLIENT)
+            stored = admin.stats(held_topic)["msgInCounter"] + 50
             writer.send(columns_of(numbered(50, first=first)))
-            wait_until(lambda due=stored: broker.broker.admin.stats(held_topic)["msgInCounter"] >= due)
+            wait_until(lambda due=stored: admin.stats(held_topic)["msgInCounter"] >= due)
             peer.produce(held_topic, numbered(200, first=10**6))
-            broker.proxy.cut_all()
-            broker.proxy.resume()
+            proxy.cut_all()
+            proxy.resume()
             writer.flush()
     found = Counter(number for number in numbers(peer, held_topic) if number < 10**6)
     assert found == Counter(range(110))

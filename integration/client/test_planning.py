@@ -9,7 +9,7 @@ import pytest
 
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, numbered
-from integration.helpers.cluster import open_proxied_broker
+from integration.fixtures.own_broker import own_proxied
 from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark.client import (
@@ -27,7 +27,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
 
-SETTINGS = {
+BROKER = {
     "managedLedgerMaxEntriesPerLedger": "5",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "maxMessageSize": "102400",
@@ -41,15 +41,7 @@ MUCH = 1 << 40
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with open_proxied_broker(SETTINGS) as pair:
-        yield pair
-
-
-@pytest.fixture
-def cluster(broker):
-    return broker
+cluster = own_proxied
 
 
 @dataclass
@@ -133,8 +125,8 @@ def test_a_peek_finds_the_entry_at_or_behind_a_position(client, filled):
         assert PlanningClient(client).probe_entry(filled.name, position) == expected, position
 
 
-def test_a_peek_at_nothing_ends(broker, filled):
-    with Client(ClientOptions(service_url=broker.service_url, operation_timeout=3.0)) as client:
+def test_a_peek_at_nothing_ends(cluster, filled):
+    with Client(ClientOptions(service_url=cluster.service_url, operation_timeout=3.0)) as client:
         with pytest.raises(DeadlineError):
             PlanningClient(client).probe_entry(filled.name, MessageId(filled.ids[-1].ledger, 1000))
         with pytest.raises(TopicNotFoundError):
@@ -236,14 +228,14 @@ def is_reached(tail, end):
     return tail.reached >= end
 
 
-def test_a_tail_moves_by_a_push_and_costs_nothing_before(client, peer, broker, filled):
+def test_a_tail_moves_by_a_push_and_costs_nothing_before(client, peer, cluster, filled):
     with Tail(client, filled.name, filled.ids[-1], nothing) as tail:
         client.partitions(filled.name)  # what was on its way has arrived
-        before = dict(broker.proxy.forwarded)
+        before = dict(cluster.proxy.forwarded)
         for _ in range(20):
             assert not tail.has_passed(filled.ids[-1])
             time.sleep(0.01)  # the time itself is what is tested
-        assert broker.proxy.forwarded == before
+        assert cluster.proxy.forwarded == before
         peer.produce(str(filled.name), numbered(4))
         wait_until(lambda: tail.has_passed(filled.ids[-1]))
         assert not tail.has_chunks
@@ -273,10 +265,10 @@ def test_what_a_tail_has_taken_in_is_no_backlog(client, peer, admin, filled):
             wait_until(lambda: backlogs() == [0])
 
 
-def test_a_tail_goes_on_after_an_entry_that_says_it_holds_two_billion_messages(client, broker, filled):
+def test_a_tail_goes_on_after_an_entry_that_says_it_holds_two_billion_messages(client, cluster, filled):
     with (
         Tail(client, filled.name, filled.ids[-1], nothing) as tail,
-        RawConnection(broker.broker.service_url) as connection,
+        RawConnection(cluster.direct_url) as connection,
     ):
         producer = RawProducer(connection, str(filled.name))
         for _ in range(3):
@@ -309,13 +301,13 @@ def test_a_tail_that_is_lost_has_moved(client, admin, peer, filled):
         wait_until(lambda: tail.has_passed(end))
 
 
-def test_a_tail_survives_a_restart(broker, client, admin, peer, topic):
+def test_a_tail_survives_a_restart(cluster, client, admin, peer, topic):
     peer.produce(topic, numbered(3))
     name = TopicName.parse(topic)
     end = last_message(client, name).whole_entry
     with Tail(client, name, end, nothing) as tail:
-        broker.broker.stop()
-        broker.broker.start()
+        cluster.broker.stop()
+        cluster.broker.start()
         wait_until(lambda: tail.is_lost)
     with Tail(client, name, end, nothing) as tail:
         assert not tail.has_passed(end)
@@ -326,15 +318,15 @@ def test_a_tail_survives_a_restart(broker, client, admin, peer, topic):
 # ---- patience
 
 
-def test_the_last_message_id_may_take_longer_than_other_answers(broker, topic):
-    broker.broker.admin.create_topic(topic)
-    options = ClientOptions(service_url=broker.service_url, operation_timeout=3.0)
+def test_the_last_message_id_may_take_longer_than_other_answers(cluster, topic):
+    cluster.broker.admin.create_topic(topic)
+    options = ClientOptions(service_url=cluster.service_url, operation_timeout=3.0)
     reader = SubscriptionOptions(name="reader", durable=False)
     with Client(options) as client, Consumer(client, TopicName.parse(topic), reader) as consumer:
-        broker.proxy.stall()
+        cluster.proxy.stall()
         with pytest.raises(DeadlineError):
             consumer.backlog()
-        later = threading.Timer(4.0, broker.proxy.resume)
+        later = threading.Timer(4.0, cluster.proxy.resume)
         later.start()
         assert consumer.last_message_id().last.entry == -1
         later.join()

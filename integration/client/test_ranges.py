@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
-from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
+from integration.fixtures.own_broker import own_cluster
+from integration.helpers.cluster import SHORT_LEDGERS
 from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import SETTINGS, Coordinator
@@ -21,11 +21,9 @@ from tests.ranges import read_range
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """A broker with transactions and short ledgers, in place of the shared one."""
-    with StandaloneBroker(SETTINGS | SHORT_LEDGERS, jvm=TEST_JVM) as broker:
-        yield Cluster(broker.service_url, broker.admin_url)
+BROKER = SETTINGS | SHORT_LEDGERS
+
+cluster = own_cluster
 
 
 @pytest.fixture

@@ -21,11 +21,6 @@ def cluster(proxied_transactions):
 
 
 @pytest.fixture
-def proxy(cluster):
-    return cluster.proxy
-
-
-@pytest.fixture
 def deduplicates():
     """Whether the topic's namespace does."""
     return False

@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
+import pulsar
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from integration.broker import StandaloneBroker
 from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer
+from pulsar_spark_broker.ports import free_port
 
 _PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _CLIENT = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
@@ -159,6 +162,11 @@ class Secured:
         }
         return {f"pulsar.client.{name}": value for name, value in client.items()}
 
+    def peer(self) -> Peer:
+        """The C++ client through TLS, with the administrator's token."""
+        login = pulsar.AuthenticationToken(self.tokens.token(ADMIN))
+        return Peer(self.tls_url, authentication=login, tls_trust_certs_file_path=self.authority.file)
+
     def grant(self, topic: str, role: str, *actions: str) -> None:
         """Allow a role `produce` or `consume` on a topic."""
         path = topic.replace("://", "/")
@@ -180,6 +188,21 @@ def open_secured(
     secured = secured_settings(authority, tokens, server) | ports | dict(settings or {})
     with StandaloneBroker(secured, jvm=TEST_JVM) as broker:
         yield Secured(broker, authority, stranger, tokens, folder)
+
+
+def outside_settings(host: str) -> dict[str, str]:
+    """Settings of a broker that is `internal` at 127.0.0.1, and `external` at a host by TLS."""
+    plain, tls = free_port(), free_port()
+    return {
+        # Brokers take either addresses of listeners or one for all, from which the bookie has its own.
+        "advertisedAddress": "",
+        "allowLoopback": "true",
+        "brokerServicePort": str(plain),
+        "brokerServicePortTls": str(tls),
+        "advertisedListeners": f"internal:pulsar://127.0.0.1:{plain},internal:pulsar+ssl://127.0.0.1:{tls},"
+        f"external:pulsar://localhost:{plain},external:pulsar+ssl://{host}:{tls}",
+        "internalListenerName": "internal",
+    }
 
 
 def secured_settings(authority: Authority, tokens: TokenMaker, server: Pem) -> dict[str, str]:

@@ -29,7 +29,7 @@ from integration.helpers.cluster import TEST_JVM
 from integration.helpers.crypto_keys import make_keys
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxies import SniProxy
-from integration.helpers.secured import Authority, open_secured
+from integration.helpers.secured import Authority, open_secured, outside_settings
 from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark import cli
 from pulsar_spark_broker.jars import VERSION_VARIABLE
@@ -316,18 +316,9 @@ def test_schemas(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.long
 def test_security(page: Page, capsys: pytest.CaptureFixture[str], tmp_path_factory: Any) -> None:
     """On a broker with TLS, a second listener and a proxy; it lets everybody in."""
-    host, tls, plain = "broker-1.example.com", free_port(), free_port()
-    settings = {
-        "authenticationEnabled": "false",
-        "authorizationEnabled": "false",
-        "advertisedAddress": "",
-        "allowLoopback": "true",
-        "brokerServicePort": str(plain),
-        "brokerServicePortTls": str(tls),
-        "advertisedListeners": f"internal:pulsar://127.0.0.1:{plain},internal:pulsar+ssl://127.0.0.1:{tls},"
-        f"external:pulsar://localhost:{plain},external:pulsar+ssl://{host}:{tls}",
-        "internalListenerName": "internal",
-    }
+    host = "broker-1.example.com"
+    settings = outside_settings(host) | {"authenticationEnabled": "false", "authorizationEnabled": "false"}
+    tls = settings["brokerServicePortTls"]
     with (
         open_secured(tmp_path_factory.mktemp("secured"), settings, name=host) as secured,
         SniProxy(host, f"pulsar+ssl://127.0.0.1:{tls}") as proxy,

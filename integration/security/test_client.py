@@ -7,14 +7,12 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pulsar
 import pytest
 
 from integration.broker.waiting import FAR_AWAY, promptly, wait_until
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.helpers.clients import reader
-from integration.helpers.peer import Peer
 from integration.helpers.proxies import LookupProxy
 from integration.helpers.secured import (
     ADMIN,
@@ -77,15 +75,6 @@ def token(secured, role=ADMIN, seconds=None):
     return Credentials("token", f"token:{secured.tokens.token(role, seconds)}")
 
 
-def open_peer(secured):
-    """The C++ client through the same TLS, with a token."""
-    return Peer(
-        secured.tls_url,
-        authentication=pulsar.AuthenticationToken(secured.tokens.token(ADMIN)),
-        tls_trust_certs_file_path=secured.authority.file,
-    )
-
-
 # ---- who gets in
 
 
@@ -138,7 +127,7 @@ def test_by_oauth2(secured, name, tmp_path):
 
 def test_the_cpp_client_and_ours_read_each_other(secured, name):
     """In frames of many TLS records, and of a part of one."""
-    with open_peer(secured) as peer, connect(secured, token(secured)) as client:
+    with secured.peer() as peer, connect(secured, token(secured)) as client:
         sent = [*numbered(5000), *numbered(20, size=300_000)]
         peer.produce(str(name), sent, batch_size=500)
         assert read_topic(client, str(name)) == sent

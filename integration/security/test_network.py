@@ -14,13 +14,12 @@ from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import open_writer, reader
 from integration.helpers.proxies import SniProxy
-from integration.helpers.secured import ADMIN, Secured, open_secured
+from integration.helpers.secured import ADMIN, Secured, open_secured, outside_settings
 from pulsar_spark.client import Address, Client, ClientOptions, Consumer, Credentials, KeyStore, TlsOptions
 from pulsar_spark.client.net.session import Purpose
 from pulsar_spark.errors import ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark_broker.java import java
-from pulsar_spark_broker.ports import free_port
 from tests.writes import write_all
 
 # By which no name server knows it: only the proxy does.
@@ -65,22 +64,9 @@ class Network(NamedTuple):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    plain, tls = free_port(), free_port()
-    listeners = (
-        f"internal:pulsar://127.0.0.1:{plain},internal:pulsar+ssl://127.0.0.1:{tls},"
-        f"external:pulsar://localhost:{plain},external:pulsar+ssl://{OUTSIDE}:{tls}"
-    )
-    settings = {
-        # Brokers take either addresses of listeners or one for all, from which the bookie has its own.
-        "advertisedAddress": "",
-        "allowLoopback": "true",
-        "brokerServicePort": str(plain),
-        "brokerServicePortTls": str(tls),
-        "advertisedListeners": listeners,
-        "internalListenerName": "internal",
-    }
+    settings = outside_settings(OUTSIDE)
     with open_secured(tmp_path_factory.mktemp("network"), settings, name=OUTSIDE) as opened:
-        yield Network(opened, tls)
+        yield Network(opened, int(settings["brokerServicePortTls"]))
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
 from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import STRICT, Replays, number_in
 from pulsar_spark.client import Producer, ProducerOptions
@@ -33,6 +32,13 @@ LATER = 3_600_000  # ms
 
 PROBE = b"probe"
 
+# Of the broker behind a proxy.
+BROKER = {
+    "brokerDeduplicationEnabled": "true",
+    "defaultRetentionTimeInMinutes": "-1",
+    "defaultRetentionSizeInMB": "-1",
+}
+
 
 class Policy(NamedTuple):
     """A policy of a topic.
@@ -46,14 +52,6 @@ class Policy(NamedTuple):
     set: Callable[[Admin, str, bool], None]
     probe: MessageColumns
     change: Callable[[DataFrame], DataFrame]
-
-
-@pytest.fixture(scope="module")
-def proxied():
-    """A broker that deduplicates and keeps all data, behind a proxy."""
-    settings = {"brokerDeduplicationEnabled": "true", "defaultRetentionTimeInMinutes": "-1"}
-    with open_proxied_broker({**settings, "defaultRetentionSizeInMB": "-1"}) as pair:
-        yield pair
 
 
 def is_refused():
@@ -138,16 +136,16 @@ def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
 @pytest.mark.parametrize(
     "options", [pytest.param({}, id="default"), pytest.param(STRICT, id="strict", marks=pytest.mark.long)]
 )
-def test_a_row_that_is_damaged_on_the_way_is_stored(spark, proxied, topic, tmp_path, options):
+def test_a_row_that_is_damaged_on_the_way_is_stored(spark, own_proxied, topic, tmp_path, options):
     """If the broker has stored later entries, it would drop this one now: the query fails."""
-    admin, here = proxied.broker.admin, PulsarInSpark(spark, proxied.service_url)
+    admin, here = own_proxied.broker.admin, PulsarInSpark(spark, own_proxied.service_url)
     admin.create_partitioned_topic(topic, 2)
     query = Replays(here, admin.url, topic, tmp_path, rows=ROWS)
-    before = proxied.proxy.damaged
-    proxied.proxy.damage_next(b"!" * 1000)
+    before = own_proxied.proxy.damaged
+    own_proxied.proxy.damage_next(b"!" * 1000)
     with suppress(StreamingQueryException):
         query.run(None, make_large, **options)
-    assert proxied.proxy.damaged == before + 1
+    assert own_proxied.proxy.damaged == before + 1
     query.run(None, make_large, **options)
-    with Peer(proxied.broker.service_url) as peer:
+    with Peer(own_proxied.broker.service_url) as peer:
         assert rows_in(peer, topic) == Counter(range(ROWS))

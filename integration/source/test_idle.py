@@ -6,7 +6,7 @@ import pytest
 
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import number_of, numbered
-from integration.helpers.cluster import open_proxied_broker
+from integration.fixtures.own_broker import own_proxied
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxy import Direction
 from integration.helpers.triggers import Triggers, partitions_of
@@ -20,16 +20,9 @@ SETTLED = 1.0
 MEASURED = 2.0
 
 
-@pytest.fixture(scope="module")
-def proxied_broker():
-    with open_proxied_broker() as pair:
-        yield pair
+BROKER = dict[str, str]()
 
-
-@pytest.fixture
-def proxied_peer(proxied_broker):
-    with Peer(proxied_broker.broker.service_url) as opened:
-        yield opened
+cluster = own_proxied
 
 
 def requests_while_idle(broker, triggers, position):
@@ -40,57 +33,57 @@ def requests_while_idle(broker, triggers, position):
     return (broker.proxy.forwarded[Direction.TO_BROKER] - before) / REQUEST_BYTES
 
 
-def test_an_idle_query_asks_little_and_sees_what_comes(proxied_broker, proxied_peer, topic):
+def test_an_idle_query_asks_little_and_sees_what_comes(cluster, peer, topic):
     partitions = partitions_of(topic, 50)
-    broker = proxied_broker.broker
+    broker = cluster.broker
     broker.admin.create_partitioned_topic(topic, len(partitions))
-    with Triggers(proxied_broker.service_url, topic) as triggers:
+    with Triggers(cluster.service_url, topic) as triggers:
         position = triggers.planner.initial()
         for number in range(2):
-            assert requests_while_idle(proxied_broker, triggers, position) <= ALLOWED * MEASURED
-            proxied_peer.produce(str(partitions[7 * number]), numbered(1, first=number))
+            assert requests_while_idle(cluster, triggers, position) <= ALLOWED * MEASURED
+            peer.produce(str(partitions[7 * number]), numbered(1, first=number))
             produced = time.monotonic()
             batch = triggers.next_batch(position)
             print(f"seen after {(time.monotonic() - produced) * 1000:.0f} ms")
             ((_, _, value),) = triggers.rows(batch)
             assert number_of(Record(value)) == number
             position = batch.end
-        assert proxied_broker.proxy.open_connections <= 4
+        assert cluster.proxy.open_connections <= 4
 
 
 @pytest.mark.long
-def test_hundreds_of_partitions_are_planned_at_once(proxied_broker, topic):
+def test_hundreds_of_partitions_are_planned_at_once(cluster, topic):
     count = 500
-    broker = proxied_broker.broker
+    broker = cluster.broker
     broker.admin.create_partitioned_topic(topic, count)
-    before = proxied_broker.proxy.connections
+    before = cluster.proxy.connections
     for loaded in (False, True):
         began = time.monotonic()
-        with Triggers(proxied_broker.service_url, topic) as triggers:
+        with Triggers(cluster.service_url, topic) as triggers:
             position = triggers.planner.initial()
             assert triggers.planner.latest(position) == position
             assert len(position.positions) == count
             print(f"{count} partitions, loaded: {loaded}: {time.monotonic() - began:.2f} s")
     # One that gives up soon for the first contact, and one for all else that is kept.
-    assert proxied_broker.proxy.connections - before <= 3
+    assert cluster.proxy.connections - before <= 3
     broker.admin.delete_partitioned_topic(topic)
 
 
-def test_messages_that_wait_for_others_cost_little(proxied_broker, proxied_peer, topic):
-    proxied_peer.produce(topic, numbered(5))
+def test_messages_that_wait_for_others_cost_little(cluster, peer, topic):
+    peer.produce(topic, numbered(5))
     limits = {"minMessagesPerTrigger": "6", "maxTriggerDelay": "1h"}
-    with Triggers(proxied_broker.service_url, topic, **limits) as triggers:
+    with Triggers(cluster.service_url, topic, **limits) as triggers:
         position = triggers.planner.initial()
-        assert requests_while_idle(proxied_broker, triggers, position) <= ALLOWED * MEASURED
-        proxied_peer.produce(topic, numbered(1, first=5))
+        assert requests_while_idle(cluster, triggers, position) <= ALLOWED * MEASURED
+        peer.produce(topic, numbered(1, first=5))
         assert len(triggers.rows(triggers.next_batch(position))) == 6
 
 
 @pytest.mark.long
-def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_peer, topic):
-    broker = proxied_broker.broker
+def test_what_comes_after_a_fault_in_idle_time_is_seen(cluster, peer, topic):
+    broker = cluster.broker
     broker.admin.create_partitioned_topic(topic, 3)
-    with Triggers(proxied_broker.service_url, topic) as triggers:
+    with Triggers(cluster.service_url, topic) as triggers:
         position = triggers.planner.initial()
 
         def unload():
@@ -100,7 +93,7 @@ def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_p
             broker.kill()
             broker.start()
 
-        for number, fault in enumerate((unload, proxied_broker.proxy.cut_all, restart)):
+        for number, fault in enumerate((unload, cluster.proxy.cut_all, restart)):
             triggers.poll(position, SETTLED)
             fault()
             with Peer(broker.service_url) as peer:

@@ -7,33 +7,26 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration.broker import StandaloneBroker
 from integration.broker.admin import topic_path
 from integration.broker.waiting import wait_until
+from integration.fixtures.own_broker import own_cluster
 from integration.fixtures.spark import Collector, await_rows, drain, finish, start
-from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
+from integration.helpers.cluster import SHORT_LEDGERS
 from integration.helpers.peer import Peer, Record
 from integration.helpers.triggers import Triggers
 from pulsar_spark.spark.plan.offsets import Offsets
 
+BROKER = SHORT_LEDGERS
 
-@pytest.fixture(scope="module")
-def broker():
-    with StandaloneBroker(SHORT_LEDGERS, jvm=TEST_JVM) as opened:
-        yield opened
+cluster = own_cluster
 
 
 @pytest.fixture
-def cluster(broker):
-    return Cluster(broker.service_url, broker.admin_url)
-
-
-@pytest.fixture
-def produce(broker, topic):
+def produce(own_broker, topic):
     """Writes the numbers from the first to before the second, one an entry."""
 
     def write(first, end):
-        with Peer(broker.service_url) as peer:
+        with Peer(own_broker.service_url) as peer:
             peer.produce(topic, [Record(b"%d" % number) for number in range(first, end)])
 
     return write
@@ -73,10 +66,10 @@ def loss_of(action, topic):
 
 @pytest.mark.parametrize("later", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
-    pulsar_in_spark, broker, admin, topic, checkpoint, later
+    pulsar_in_spark, own_broker, admin, topic, checkpoint, later
 ):
     def write(first, count):
-        with Peer(broker.service_url) as peer:
+        with Peer(own_broker.service_url) as peer:
             numbers = range(first, first + count)
             peer.produce(topic, [Record(b"%d" % number, key=f"k{number % 16}") for number in numbers])
 
@@ -96,7 +89,7 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
     assert sink.values == expected
     timed = Collector()
-    reader = pulsar_in_spark.spark.readStream.format("pulsar").option("service.url", broker.service_url)
+    reader = pulsar_in_spark.spark.readStream.format("pulsar").option("service.url", own_broker.service_url)
     options = {"topic": topic, "readCompacted": "true", "startingTime": "2020-01-01T00:00:00Z"}
     drain(reader.options(**options).load(), timed, checkpoint / "timed")
     assert timed.values == expected
@@ -105,11 +98,11 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     assert sink.values == [*expected, *texts(40, 41, 42)]
 
 
-def test_limits_count_what_compaction_kept(pulsar_in_spark, broker, admin, topic, checkpoint):
+def test_limits_count_what_compaction_kept(pulsar_in_spark, own_broker, admin, topic, checkpoint):
     """The first 40 keys outlive their ledgers; ten more are in the log, too."""
 
     def write(first, end):
-        with Peer(broker.service_url) as peer:
+        with Peer(own_broker.service_url) as peer:
             peer.produce(
                 topic, [Record(b"%d" % number, key=f"k{number % 50}") for number in range(first, end)]
             )
@@ -135,7 +128,7 @@ def test_limits_count_what_compaction_kept(pulsar_in_spark, broker, admin, topic
 
 
 @pytest.mark.long
-def test_what_was_consumed_may_be_trimmed(pulsar_in_spark, broker, admin, topic, checkpoint, produce):
+def test_what_was_consumed_may_be_trimmed(pulsar_in_spark, own_broker, admin, topic, checkpoint, produce):
     """Positions within a ledger, at its end, and at the end of one that is gone; reloaded and restarted."""
     sink = Collector()
     done = 0
@@ -157,8 +150,8 @@ def test_what_was_consumed_may_be_trimmed(pulsar_in_spark, broker, admin, topic,
     more(12)
     produce(done, done + 4)
     done += 4
-    broker.stop()
-    broker.start()
+    own_broker.stop()
+    own_broker.start()
     more(0)
     consumed = ledgers(admin, topic)[:1]
     admin.unload(topic)
@@ -285,11 +278,11 @@ def test_unprocessed_data_that_is_removed_under_the_running_query(
 # ---- many ledgers
 
 
-def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(broker, admin, topic, produce):
+def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(own_broker, admin, topic, produce):
     admin.create_held_topic(topic)
     produce(0, 605)
     assert len(ledgers(admin, topic)) > 120
-    with Triggers(broker.service_url, topic, minPartitions="12") as triggers:
+    with Triggers(own_broker.service_url, topic, minPartitions="12") as triggers:
         (batch,) = triggers.available_now()
         planned, written = threading.Event(), [605]
 
@@ -310,7 +303,7 @@ def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(broker, a
         counts = [len(triggers.rows_of(task)) for task in batch.tasks]
     assert (len(counts), min(counts), max(counts), sum(counts)) == (12, 50, 51, 605)
     with Triggers(
-        broker.service_url, topic, minPartitions="12", **{"admin.url": broker.admin_url}
+        own_broker.service_url, topic, minPartitions="12", **{"admin.url": own_broker.admin_url}
     ) as triggers:
         other = Offsets(triggers.planner.initial().subscription, batch.end.positions)
         by_admin = triggers.planner.ranges(triggers.planner.initial(), other)

@@ -2,16 +2,9 @@
 
 import pytest
 
-from integration.broker import StandaloneBroker
 from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.cluster import TEST_JVM
-from integration.helpers.losses import BROKER, CELLS, Here, run_cell
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with StandaloneBroker(BROKER, jvm=TEST_JVM) as opened:
-        yield opened
+from integration.helpers.losses import BROKER as BROKER
+from integration.helpers.losses import CELLS, Here, run_cell
 
 
 @pytest.mark.parametrize(
@@ -28,10 +21,10 @@ def broker():
         pytest.param("retention-idle-at", marks=pytest.mark.long),
     ],
 )
-def test_every_message_is_read_or_named_as_lost_once(spark, broker, tmp_path, name):
+def test_every_message_is_read_or_named_as_lost_once(spark, own_broker, tmp_path, name):
     """Each of these cells ends in an error or in nothing: what is a WARNING is not seen here."""
     (cell,) = (each for each in CELLS if str(each) == name)
-    here = Here(PulsarInSpark(spark, broker.service_url), broker.admin, str)
+    here = Here(PulsarInSpark(spark, own_broker.service_url), own_broker.admin, str)
     outcome = run_cell(here, cell, tmp_path / "checkpoint")
     outcome.check(cell)
     assert bool(outcome.missing) is not name.startswith("retention")
