@@ -55,8 +55,8 @@ _WITHOUT_IO = ",".join(
 _LOCKS = ROOT / "conf" / "environment"
 _BUILD, _DEMO, _ALL = "build", "demo", "all"
 
-# Tests with a broker mostly wait. Those of one file stay together, with one broker and one Spark.
-_SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile"]
+# Tests with a broker mostly wait. Those of one file, or with the same servers, stay together.
+_SIDE_BY_SIDE = ["-n", "4", "--dist", "loadgroup"]
 
 
 def main(arguments: list[str]) -> int:

@@ -18,10 +18,25 @@ from integration.broker import Admin, StandaloneBroker
 from integration.helpers.cluster import TEST_JVM, Cluster, choose_source
 from pulsar_spark.ids import TopicName
 
+# Servers of a session, of which each process would start its own.
+_SHARED = ("two_clusters", "proxied_transactions", "secured")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     for file in sorted(Path(__file__).parent.glob("fixtures/[!_]*.py")):
         config.pluginmanager.import_plugin(f"integration.fixtures.{file.stem}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`, files with the same servers share a process; a file is never split."""
+    groups: dict[Path, str] = {}
+    for item in items:
+        shared = set(_SHARED).intersection(getattr(item, "fixturenames", ()))
+        groups.setdefault(item.path, f"{item.path.parent.name}/{item.path.stem}")
+        groups[item.path] = min(shared, default=groups[item.path])
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
 
 
 def pytest_report_header() -> str:
