@@ -42,7 +42,6 @@ class JavaMessage:
     """
 
     topic: str
-    id: str
     value: bytes | None
     key: bytes | None
     key_is_base64: bool
@@ -52,7 +51,6 @@ class JavaMessage:
     publish_time: int
     deliver_at: int | None
     sequence_id: int
-    producer: str
     batched: bool
 
 
@@ -78,8 +76,11 @@ class JavaEntries:
 
 
 def _as_json(record: Record) -> dict[str, Any]:
-    value = None if record.value is None else base64.b64encode(record.value).decode()
-    return asdict(record) | {"value": value, "properties": dict(record.properties)}
+    return asdict(record) | {"value": _text(record.value), "properties": dict(record.properties)}
+
+
+def _text(part: bytes | None) -> str | None:
+    return None if part is None else base64.b64encode(part).decode()
 
 
 def read_in_java(service_url: str, topics: Sequence[str], keys: Path | None = None) -> list[JavaMessage]:
@@ -111,13 +112,15 @@ def produce_in_java(
     *,
     key_based: bool = False,
 ) -> None:
-    """Write rows of value, key as bytes and ordering key in batches, with `key_based` of one key each."""
-
-    def text(part: bytes | None) -> str:
-        return "-" if part is None else base64.b64encode(part).decode()
-
-    lines = "".join(" ".join(map(text, row)) + "\n" for row in rows)
-    _run(["produce", service_url, topic, "KEY_BASED" if key_based else "DEFAULT"], lines)
+    """Write rows of value, key as bytes and ordering key in a batch, with `key_based` in one for each key."""
+    fields = [
+        {"value": _text(value), "key_bytes": _text(key), "ordering_key": _text(ordering_key)}
+        | {"properties": {}, "event_time": 0}
+        for value, key, ordering_key in rows
+    ]
+    task = JavaEntries(topic=topic, groups=(), batching=True).as_json()
+    line = json.dumps(task | {"key_based": key_based, "groups": [fields]})
+    _run(["write", service_url], f"{line}\n")
 
 
 def write_in_java(service_url: str, tasks: Iterable[JavaEntries], keys: Path | None = None) -> None:

@@ -40,8 +40,6 @@ import org.apache.pulsar.common.api.proto.MessageMetadata;
  * <pre>
  * partitions COUNT        for each line of the input, the base64 text of a key, the partitions of both schemes
  * read URL TOPIC...       the messages of each topic that has no partitions, a line of JSON each
- * produce URL TOPIC DEFAULT|KEY_BASED  a message for each line of the input: the base64 texts of value, key as bytes
- *                         and ordering key, of which - is none; in batches that only their bytes close
  * write URL               for each line of the input, the entries that write() describes
  * --keys FOLDER ...       as before, with the keys NAME.public.pem and NAME.private.pem
  * </pre>
@@ -72,11 +70,6 @@ public class PulsarPeer {
                     for (int number = 2; number < arguments.length; number++) {
                         read(client, arguments[number]);
                     }
-                }
-            }
-            case "produce" -> {
-                try (PulsarClient client = client(arguments[1])) {
-                    produce(client, arguments[2], arguments[3]);
                 }
             }
             case "write" -> {
@@ -132,33 +125,12 @@ public class PulsarPeer {
         }
     }
 
-    private static void produce(PulsarClient client, String topic, String batcher) throws Exception {
-        var builder = client.newProducer().topic(topic).batchingMaxMessages(100_000).maxPendingMessages(100_000)
-                .batchingMaxPublishDelay(1, TimeUnit.MINUTES)
-                .batcherBuilder(batcher.equals("KEY_BASED") ? BatcherBuilder.KEY_BASED : BatcherBuilder.DEFAULT);
-        try (Producer<byte[]> producer = builder.create()) {
-            var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
-            for (String line = input.readLine(); line != null; line = input.readLine()) {
-                String[] parts = line.split(" ");
-                var message = producer.newMessage().value(Base64.getDecoder().decode(parts[0]));
-                if (!parts[1].equals("-")) {
-                    message.keyBytes(Base64.getDecoder().decode(parts[1]));
-                }
-                if (!parts[2].equals("-")) {
-                    message.orderingKey(Base64.getDecoder().decode(parts[2]));
-                }
-                message.sendAsync();
-            }
-            producer.flush();
-        }
-    }
-
     /**
      * Write groups of messages.
      *
-     * <p>The task has a topic, a codec, whether groups are batches, the size of chunks (0: none), the names of
-     * encryption keys, and groups. A message has a value (base64 text or null), and perhaps a key, properties and an
-     * event time.
+     * <p>The task has a topic, a codec, whether groups are batches, perhaps of one key each, the size of chunks
+     * (0: none), the names of encryption keys, and groups. A message has a value (base64 text or null), and perhaps
+     * a key, one as bytes, an ordering key, properties and an event time.
      */
     private static void write(PulsarClient client, JsonNode task) throws Exception {
         boolean batching = task.get("batching").asBoolean();
@@ -167,7 +139,9 @@ public class PulsarPeer {
                 .batchingMaxMessages(100_000).batchingMaxBytes(1 << 24)
                 .compressionType(CompressionType.valueOf(task.get("codec").asText()));
         if (batching) {
-            builder.batchingMaxPublishDelay(1, TimeUnit.MINUTES);
+            builder.batchingMaxPublishDelay(1, TimeUnit.MINUTES)
+                    .batcherBuilder(task.path("key_based").asBoolean()
+                            ? BatcherBuilder.KEY_BASED : BatcherBuilder.DEFAULT);
         }
         if (chunk > 0) {
             builder.enableChunking(true).chunkMaxMessageSize(chunk);
@@ -182,6 +156,12 @@ public class PulsarPeer {
                     var message = producer.newMessage().value(each.get("value").binaryValue());
                     if (each.hasNonNull("key")) {
                         message.key(each.get("key").asText());
+                    }
+                    if (each.hasNonNull("key_bytes")) {
+                        message.keyBytes(each.get("key_bytes").binaryValue());
+                    }
+                    if (each.hasNonNull("ordering_key")) {
+                        message.orderingKey(each.get("ordering_key").binaryValue());
                     }
                     each.get("properties").properties()
                             .forEach(pair -> message.property(pair.getKey(), pair.getValue().asText()));
@@ -247,7 +227,6 @@ public class PulsarPeer {
         ObjectNode node = JSON.createObjectNode();
         MessageMetadata metadata = message.getMessageBuilder();
         node.put("topic", message.getTopicName());
-        node.put("id", message.getMessageId().toString());
         node.put("value", message.getValue()); // null, or base64 text
         node.put("key", message.hasKey() ? message.getKeyBytes() : null);
         node.put("key_is_base64", message.hasBase64EncodedKey());
@@ -257,7 +236,6 @@ public class PulsarPeer {
         node.put("publish_time", message.getPublishTime());
         node.put("deliver_at", metadata.hasDeliverAtTime() ? metadata.getDeliverAtTime() : null);
         node.put("sequence_id", message.getSequenceId());
-        node.put("producer", message.getProducerName());
         node.put("batched", metadata.hasNumMessagesInBatch());
         return node;
     }

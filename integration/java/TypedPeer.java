@@ -64,7 +64,7 @@ import org.apache.pulsar.common.schema.SchemaType;
  * read URL     for each line {"topic", "schema"}: a line {"topic", "version", "value"} for each message
  * </pre>
  *
- * <p>A schema is {"type"} and, by its type: "charset"; "class", "jsr310"; "definition", of Avro, whose values are in Avro's own
+ * <p>A schema is {"type"} and, by its type: "charset"; "class"; "definition", of Avro, whose values are in Avro's own
  * JSON; "key", "value", "encoding". {"type": "AUTO_CONSUME"} reads what the topic says. Values are as
  * integration/helpers/java_values.py says: bytes and enums are texts, times are numbers.
  */
@@ -219,7 +219,6 @@ public class TypedPeer {
             case "LOCAL_DATE" -> Schema.LOCAL_DATE;
             case "LOCAL_TIME" -> Schema.LOCAL_TIME;
             case "LOCAL_DATE_TIME" -> Schema.LOCAL_DATE_TIME;
-            case "BYTES" -> Schema.BYTES;
             case "AUTO_CONSUME" -> Schema.AUTO_CONSUME();
             case "AVRO" -> node.has("definition") ? generic(node) : Schema.AVRO(definition(node));
             case "JSON" -> Schema.JSON(definition(node));
@@ -238,8 +237,7 @@ public class TypedPeer {
 
     @SuppressWarnings("unchecked")
     private static SchemaDefinition<Object> definition(JsonNode node) throws ClassNotFoundException {
-        return SchemaDefinition.builder().withPojo((Class<Object>) classOf(node))
-                .withJSR310ConversionEnabled(node.path("jsr310").asBoolean()).build();
+        return SchemaDefinition.builder().withPojo((Class<Object>) classOf(node)).build();
     }
 
     private static Schema<?> generic(JsonNode node) {
@@ -269,7 +267,6 @@ public class TypedPeer {
             case "LOCAL_DATE" -> LocalDate.ofEpochDay(json.asLong());
             case "LOCAL_TIME" -> LocalTime.ofNanoOfDay(json.asLong());
             case "LOCAL_DATE_TIME" -> localDateTime(json.bigIntegerValue());
-            case "BYTES" -> json.binaryValue();
             case "AVRO", "JSON" -> schema.has("definition") ? avroRecord(schema, json)
                     : JSON.treeToValue(json, classOf(schema));
             case "PROTOBUF", "PROTOBUF_NATIVE" -> message(schema, json);

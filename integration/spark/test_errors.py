@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.fixtures.spark import InjectedError, PulsarInSpark, begun, finish
+from integration.helpers.local_spark import ROOT
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark import register
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -30,7 +31,11 @@ def error_of(action):
     # A start takes about 5 s, and the first one of a Spark 15 s.
     with promptly(200.0), pytest.raises(PySparkException) as caught:
         action()
-    return str(caught.value)
+    text = str(caught.value)
+    if "[PULSAR_" in text:  # which has the fault and advice: users need no frames of this package
+        ours = [line for line in text.splitlines() if f'File "{ROOT}/pulsar_spark/' in line]
+        assert all("/short_errors.py" in line for line in ours), ours
+    return text
 
 
 def run_stream(here, checkpoint, topic, **options):
