@@ -8,15 +8,16 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pulsar
 
 from integration.broker import Admin
+from integration.helpers.background import again_and_again
 from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
 from integration.helpers.processes import below
@@ -64,40 +65,29 @@ def assert_read_once(service_url: str, topic: str, folder: Path) -> int:
     return sum(map(len, stored.values()))
 
 
-class Producing:
-    """A producer that writes ascending numbers until it is asked to stop.
+@dataclass
+class Produced:
+    """How many numbers a producer has written."""
 
-    Where the broker does not take them, it writes them again: some may be stored twice.
-    """
-
-    def __init__(self, service_url: str, topic: str) -> None:
-        self.written = 0
-        self._peer = Peer(service_url)
-        self._topic = topic
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(0.05):
-            numbers = range(self.written, self.written + 50)
-            with suppress(pulsar.PulsarException, RuntimeError, TimeoutError):  # in the middle of a fault
-                self._peer.produce(self._topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
-                self.written += 50
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._peer.client.close()
+    written: int = 0
 
 
 @contextmanager
-def producing(service_url: str, topic: str) -> Iterator[Producing]:
-    producer = Producing(service_url, topic)
-    try:
-        yield producer
-    finally:
-        producer.stop()
+def producing(service_url: str, topic: str) -> Iterator[Produced]:
+    """Let a producer write ascending numbers.
+
+    Where the broker does not take them, it writes them again: some may be stored twice.
+    """
+    produced = Produced()
+
+    def produce() -> None:
+        numbers = range(produced.written, produced.written + 50)
+        with suppress(pulsar.PulsarException, RuntimeError, TimeoutError):  # in the middle of a fault
+            peer.produce(topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
+            produced.written += 50
+
+    with Peer(service_url) as peer, again_and_again(produce, 0.05):
+        yield produced
 
 
 class Driver:

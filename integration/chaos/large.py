@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import random
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -98,11 +98,8 @@ def chunks(
                     _cut_off(producer, f"{number}-{turn}")
                 peer.produce(topic, [Record(value)], chunking_enabled=True)
 
-    threads = [threading.Thread(target=write, args=[number]) for number in range(_PRODUCERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(write, range(_PRODUCERS)))
     sink = Digests()
     query = drain(here.stream(topic, maxMessagesPerTrigger=_CAP), sink, folder / "chunks")
     wanted = [value for some in values for value in some]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from integration.chaos.messages import numbered
 from integration.fixtures.spark import PulsarInSpark, await_rows
+from integration.helpers.background import again_and_again
 from integration.helpers.local_spark import local_spark
 from integration.helpers.secured import ADMIN, Secured, open_secured
 
@@ -34,38 +34,18 @@ def login(seed: int, times: int) -> Iterable[tuple[object, ...]]:
         spark.stop()
 
 
-class Renewal:
-    """A file with a token that is always fresh; a context manager.
+@contextmanager
+def renewal(secured: Secured, file: Path, lifetime: float) -> Iterator[str]:
+    """Keep a file with a fresh token, which is replaced at a quarter of its life; gives the file's URL."""
 
-    Args:
-        lifetime: seconds that a token lives; it is replaced at a quarter of them.
-    """
+    def renew() -> None:
+        new = file.with_suffix(".new")
+        new.write_text(secured.tokens.token(ADMIN, lifetime))
+        new.replace(file)
 
-    def __init__(self, secured: Secured, file: Path, lifetime: float) -> None:
-        self.url = f"file://{file}"
-        self._secured, self._file, self._lifetime = secured, file, lifetime
-        self._stopped = threading.Event()
-        self._renew()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Renewal:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._lifetime / 4):
-            self._renew()
-
-    def _renew(self) -> None:
-        new = self._file.with_suffix(".new")
-        new.write_text(self._secured.tokens.token(ADMIN, self._lifetime))
-        new.replace(self._file)
+    renew()
+    with again_and_again(renew, lifetime / 4):
+        yield f"file://{file}"
 
 
 def outlive(
@@ -81,10 +61,10 @@ def outlive(
         secured.broker.admin.create_topic(name)
     sent = 0
     with (
-        Renewal(secured, folder / "token", lifetime) as renewal,
+        renewal(secured, folder / "token", lifetime) as token,
         secured.peer() as peer,
     ):
-        options = secured.options(params=renewal.url)
+        options = secured.options(params=token)
         rows = here.stream(topic, **options)
         query = here.write_stream(rows.select("value"), folder / "checkpoint", copy, **options).start()
         try:

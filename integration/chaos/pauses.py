@@ -17,6 +17,7 @@ from integration.bench import memory
 from integration.broker import Jvm, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.background import in_background
 from integration.helpers.local_spark import local_spark
 
 _TOPIC = "persistent://public/default/pauses"
@@ -64,24 +65,22 @@ def stored(broker: StandaloneBroker) -> int:
 
 def _write(here: PulsarInSpark, broker: StandaloneBroker, rows: DataFrame, wait: float | None) -> None:
     before, done = stored(broker), threading.Event()
-    paused: list[bool] = []
 
     def pause() -> None:
-        assert wait is not None
+        if wait is None:
+            return
         wait_until(lambda: done.is_set() or stored(broker) > before)
         time.sleep(wait)
         os.kill(broker.pid, signal.SIGSTOP)
         time.sleep(_SECONDS)
-        paused.append(not done.is_set())
+        was_over = done.is_set()
         os.kill(broker.pid, signal.SIGCONT)
+        assert not was_over, "the write was over before the broker stood still"
 
     # Spark finds sources that are written in Python from the thread of its session only.
-    pausing = threading.Thread(target=pause if wait is not None else done.wait)
-    pausing.start()
     options = {"pulsar.producer.memoryLimit": f"{_LIMIT_MIB}m", "pulsar.producer.sendTimeoutMs": "2m"}
-    try:
-        here.write(rows, _TOPIC, **options)
-    finally:
-        done.set()
-        pausing.join()
-    assert all(paused), "the write was over before the broker stood still"
+    with in_background(pause):
+        try:
+            here.write(rows, _TOPIC, **options)
+        finally:
+            done.set()

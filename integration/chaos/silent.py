@@ -18,6 +18,7 @@ from typing import NamedTuple
 from integration.bench.planning import Producers
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.helpers.background import again_and_again
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.proxies import REQUESTS, SilentProxy
 from pulsar_spark.client import Client, ClientOptions, PlanningClient
@@ -111,29 +112,6 @@ def _run(producers: Producers, queries: list[_Query], seconds: float) -> tuple[l
     return totals, threads
 
 
-class _NewTopics:
-    """Creates a topic that the query reads, now and then; a context manager."""
-
-    def __init__(self, broker: StandaloneBroker, topic: TopicName) -> None:
-        self.count = 0
-        self._broker, self._topic = broker, topic
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._create)
-
-    def __enter__(self) -> _NewTopics:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _create(self) -> None:
-        while not self._ended.wait(_NEW_TOPIC_EVERY):
-            self._broker.admin.create_topic(f"{self._topic}-{self.count}")
-            self.count += 1
-
-
 def silent(seconds: float, *, is_judged: bool = True) -> Iterator[tuple[object, ...]]:
     """Take each kind of request away for so long; the rows of the chaos table.
 
@@ -159,7 +137,14 @@ def _measure(
     with ExitStack() as stack:
         producers = stack.enter_context(Producers(broker.service_url, str(topic), _PARTITIONS))
         proxies = [stack.enter_context(SilentProxy(broker.service_url)) for _ in range(2)]
-        new = stack.enter_context(_NewTopics(broker, topic))
+        new: list[str] = []
+
+        def create() -> None:
+            name = f"{topic}-{len(new)}"
+            broker.admin.create_topic(name)
+            new.append(name)
+
+        stack.enter_context(again_and_again(create, _NEW_TOPIC_EVERY))
         queries = [_Query(proxy.service_url, topic) for proxy in proxies]
         _, threads_before = _run(producers, queries, _WARM)
         proxies[0].silence(request, str(topic if request == "PARTITIONED_METADATA" else one))
@@ -185,9 +170,9 @@ def _measure(
     return row
 
 
-def _catch_up(broker: StandaloneBroker, query: _Query, topic: TopicName, new: _NewTopics) -> float:
+def _catch_up(broker: StandaloneBroker, query: _Query, topic: TopicName, new: list[str]) -> float:
     """Trigger until all messages are planned, and all topics read; returns the seconds."""
-    began, created = time.monotonic(), new.count
+    began, created = time.monotonic(), len(new)
     with Client(ClientOptions(service_url=broker.service_url)) as client:
         last = {
             str(number): PlanningClient(client).bounds(topic.of_partition(number)).last

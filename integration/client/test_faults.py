@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from concurrent.futures import wait
 
 import pytest
 
@@ -18,13 +19,13 @@ from integration.chaos.messages import (
     records_of,
 )
 from integration.fixtures.own_broker import own_proxied
+from integration.helpers.background import in_background
 from integration.helpers.clients import DURABLE, open_writer
 from integration.helpers.faults import (
     TO_BROKER,
     TO_CLIENT,
     cuts,
     fill,
-    in_background,
     numbers_read,
     resume_after,
 )
@@ -39,7 +40,7 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     TopicWriter,
 )
-from pulsar_spark.errors import ConnectError, PulsarError, SendError
+from pulsar_spark.errors import ConnectError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from tests.ranges import read_range
@@ -201,8 +202,7 @@ def test_no_more_is_sent_than_the_window_holds(client, peer, proxy, topic, limit
         with in_background(lambda: writer.send(columns_of(numbered(299, first=1, size=size)))) as sender:
             try:
                 wait_until(lambda: len(peer.read_all(topic)) >= 1 + most - 5)
-                sender.join(0.5)
-                assert sender.is_alive()
+                assert not wait([sender], 0.5).done
                 assert most - 5 <= len(peer.read_all(topic)) - 1 <= most
             finally:
                 proxy.resume()
@@ -241,25 +241,20 @@ def test_goes_on_through_unloads(client, peer, admin, topic, what):
     admin.create_held_topic(topic)
     unloads = 5
     name = TopicName.parse(topic)
-    counts: list[int] = []
-    failures: list[Exception] = []
     enough = threading.Event()
 
     def write():
-        try:
-            with open_writer(client, topic, batching_max_messages=10) as writer:
-                for first in itertools.count(0, 20):
-                    if enough.is_set():
-                        counts.append(first)
-                        break
-                    send_all(writer, columns_of(numbered(20, first=first)))
-        except PulsarError as error:
-            failures.append(error)
+        with open_writer(client, topic, batching_max_messages=10) as writer:
+            for count in itertools.count(20, 20):
+                send_all(writer, columns_of(numbered(20, first=count - 20)))
+                if enough.is_set():
+                    break
+        return count
 
     options = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
     entries = []
     with Consumer(client, name, options, Permits(1000)) as consumer:
-        with in_background(write):
+        with in_background(write) as writing:
             try:
                 for _ in range(unloads):
                     entries += consumer.receive(Deadline(HANG))
@@ -272,11 +267,10 @@ def test_goes_on_through_unloads(client, peer, admin, topic, what):
                         entries += consumer.receive(Deadline(HANG))
             finally:
                 enough.set()
-        assert not failures
         end = consumer.last_message_id().last.whole_entry
         while MessageId(entries[-1].ledger, entries[-1].entry) < end:
             entries += consumer.receive(Deadline(HANG))
-    assert_complete(records_of(entries), counts[0])
+    assert_complete(records_of(entries), writing.result())
     places = [(entry.ledger, entry.entry) for entry in entries]
     assert places == sorted(set(places))
     assert len({ledger for ledger, _ in places}) > unloads

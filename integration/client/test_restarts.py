@@ -15,7 +15,7 @@ from integration.chaos.messages import (
     read_topic,
     records_of,
 )
-from integration.helpers.faults import in_background
+from integration.helpers.background import in_background
 from integration.helpers.peer import Peer
 from pulsar_spark.client import (
     Client,
@@ -44,13 +44,26 @@ def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic, how):
     reader = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
     half, restarted = threading.Event(), threading.Event()
     with Client(options) as client, Consumer(client, name, reader, Permits(1 << 16)) as consumer:
-        writing = Writing(client, name, half, restarted)
-        assert half.wait(HANG)
-        entries = list(consumer.receive(Deadline(HANG)))
-        broker.stop() if how == "stop" else broker.kill()
-        broker.start()
-        restarted.set()
-        writing.finish()
+
+        def write():
+            """The second half is under way while the broker restarts."""
+            options = ProducerOptions(batching_max_messages=10, send_timeout=HANG)
+            with TopicWriter(client, name, options) as writer:
+                for first in range(0, COUNT - STEP, STEP):
+                    writer.send(columns_of(numbered(STEP, first=first)))
+                    if first == COUNT // 2:
+                        writer.flush()
+                        half.set()
+                restarted.wait(HANG)
+                writer.send(columns_of(numbered(STEP, first=COUNT - STEP)))
+                writer.flush()
+
+        with in_background(write):
+            assert half.wait(HANG)
+            entries = list(consumer.receive(Deadline(HANG)))
+            broker.stop() if how == "stop" else broker.kill()
+            broker.start()
+            restarted.set()
         end = consumer.last_message_id().last.whole_entry
         while MessageId(entries[-1].ledger, entries[-1].entry) < end:
             entries += consumer.receive(Deadline(HANG))
@@ -59,41 +72,6 @@ def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic, how):
     assert places == sorted(set(places))
     with Peer(broker.service_url) as peer:
         assert records_of(entries) == peer.read_all(topic)
-
-
-class Writing(threading.Thread):
-    """Writes COUNT numbered messages; the second half is under way while the broker restarts."""
-
-    def __init__(self, client, topic, half, restarted):
-        super().__init__()
-        self._client = client
-        self._topic = topic
-        self._half = half
-        self._restarted = restarted
-        self._failures: list[Exception] = []
-        self.start()
-
-    def run(self):
-        options = ProducerOptions(batching_max_messages=10, send_timeout=HANG)
-        try:
-            with TopicWriter(self._client, self._topic, options) as writer:
-                for first in range(0, COUNT - STEP, STEP):
-                    writer.send(columns_of(numbered(STEP, first=first)))
-                    if first == COUNT // 2:
-                        writer.flush()
-                        self._half.set()
-                self._restarted.wait(HANG)
-                writer.send(columns_of(numbered(STEP, first=COUNT - STEP)))
-                writer.flush()
-        except Exception as error:  # noqa: BLE001 - it is told to the test by finish()
-            self._failures.append(error)
-        finally:
-            self._half.set()
-
-    def finish(self):
-        self.join(HANG)
-        assert not self.is_alive()
-        assert not self._failures
 
 
 @pytest.mark.long
@@ -119,7 +97,7 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic):
         with in_background(write) as writing:
             wait_until(lambda: stored() > chunks // 4)
             broker.kill()
-            assert writing.is_alive()
+            assert not writing.done()
             broker.start()
         with Peer(broker.service_url) as peer:
             assert_complete(peer.read_all(topic), len(messages))

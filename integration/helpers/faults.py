@@ -1,10 +1,6 @@
-"""What tests behind the proxy do again and again: fill topics, read them, write, act meanwhile."""
+"""What tests behind the proxy do again and again: fill topics, read them, write."""
 
 from __future__ import annotations
-
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
@@ -48,15 +44,3 @@ def resume_after(proxy: Proxy, connections: int) -> None:
     """Let a stalled proxy go on as soon as there are more connections than these."""
     wait_until(lambda: proxy.connections > connections)
     proxy.resume()
-
-
-@contextmanager
-def in_background(action: object) -> Iterator[threading.Thread]:
-    assert callable(action)
-    thread = threading.Thread(target=action)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        thread.join(HANG)
-        assert not thread.is_alive()

@@ -2,7 +2,6 @@
 
 import json
 import random
-import threading
 import time
 import uuid
 from collections import Counter
@@ -14,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from integration.fixtures.spark import Collector, PulsarInSpark, begun, drain, finish
+from integration.helpers.background import again_and_again
 from integration.helpers.crypto_keys import make_keys
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, number_in
@@ -80,34 +80,17 @@ def test_rows_are_in_order_over_changes(pulsar_5, line_5, scalable, checkpoint, 
     source = pulsar_5.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
     collector = Collector()
     drain(source, collector, checkpoint)  # its subscription keeps old segments
-    block, written, stop = 200, 0, threading.Event()
-    failed = []
-
-    def change():
-        rng = random.Random(5)
-        try:
-            while not stop.wait(1.0):
-                scalable.change(rng)
-        except Exception as error:  # noqa: BLE001 - the test fails by it
-            failed.append(error)
-
+    block, written, chance = 200, 0, random.Random(5)
     with Client(ClientOptions(service_url=line_5.service_url)) as client:
         writer = SegmentWriter(client, scalable.name, ProducerOptions(**options))
-        changes = threading.Thread(target=change)
-        changes.start()
-        try:
+        with again_and_again(lambda: scalable.change(chance), 1.0), writer:
             until = time.monotonic() + 6
-            with writer:
-                while time.monotonic() < until:
-                    writer.send(rows(written, block))
-                    written += block
-                    time.sleep(0.01)  # so that the rows can be read again soon
-                writer.flush()
-                sent = writer.sent
-        finally:
-            stop.set()
-            changes.join()
-    assert not failed
+            while time.monotonic() < until:
+                writer.send(rows(written, block))
+                written += block
+                time.sleep(0.01)  # so that the rows can be read again soon
+            writer.flush()
+            sent = writer.sent
     assert sum(each.messages for each in sent.values()) == written
     drain(source, collector, checkpoint)
     assert_in_order(collector.rows, written)

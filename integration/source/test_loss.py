@@ -1,8 +1,6 @@
 """Streams over short ledgers without retention: what is consumed goes away, and what is lost is told."""
 
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -11,6 +9,7 @@ from integration.broker.admin import topic_path
 from integration.broker.waiting import wait_until
 from integration.fixtures.own_broker import own_cluster
 from integration.fixtures.spark import Collector, await_rows, drain, finish, start
+from integration.helpers.background import again_and_again
 from integration.helpers.cluster import SHORT_LEDGERS
 from integration.helpers.peer import Peer, Record
 from integration.helpers.triggers import Triggers
@@ -284,21 +283,15 @@ def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(own_broke
     assert len(ledgers(admin, topic)) > 120
     with Triggers(own_broker.service_url, topic, minPartitions="12") as triggers:
         (batch,) = triggers.available_now()
-        planned, written = threading.Event(), [605]
+        written = [605]
 
         def grow():
-            while not planned.is_set():
-                produce(written[-1], written[-1] + 20)
-                written.append(written[-1] + 20)
+            produce(written[-1], written[-1] + 20)
+            written.append(written[-1] + 20)
 
-        with ThreadPoolExecutor() as pool:
-            writing = pool.submit(grow)
-            try:
-                wait_until(lambda: len(written) > 1)  # it grows before, while and after the range is cut
-                again = triggers.planner.ranges(batch.start, batch.end)
-                assert not writing.done()
-            finally:
-                planned.set()
+        with again_and_again(grow, 0):
+            wait_until(lambda: len(written) > 1)  # it grows before, while and after the range is cut
+            again = triggers.planner.ranges(batch.start, batch.end)
         assert again == batch.tasks
         counts = [len(triggers.rows_of(task)) for task in batch.tasks]
     assert (len(counts), min(counts), max(counts), sum(counts)) == (12, 50, 51, 605)

@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +12,7 @@ import pytest
 
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, drain
+from integration.helpers.background import in_background
 from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
@@ -232,30 +234,22 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
     given |= {"startingOffsets": "earliest", "maxMessagesPerTrigger": "10"}
     planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
-    begin, stop = planner.latest(planner.initial()), threading.Event()
-    end = begin
+    end = begin = planner.latest(planner.initial())
 
     def churn():
-        try:
-            for number in range(30):
-                admin.create_topic(f"{topic}-{number}")
-                admin.delete_topic(f"{topic}-{number}")
-            peer.produce(topic, [Record(b"v") for _ in range(3)])
-        finally:
-            stop.set()
+        for number in range(30):
+            admin.create_topic(f"{topic}-{number}")
+            admin.delete_topic(f"{topic}-{number}")
+        peer.produce(topic, [Record(b"v") for _ in range(3)])
 
-    churning = threading.Thread(target=churn)
-    churning.start()
-    try:
-        while not stop.is_set():
-            end = planner.latest(end)
+    with closing(planner):
+        with in_background(churn) as churning:
+            while not churning.done():
+                end = planner.latest(end)
         # The loop may have planned the topic's messages already.
         wait_until(lambda: planner.ranges(begin, planner.latest(end)))
         planned = planner.latest(end)
         assert [each.topic.local for each in planner.ranges(begin, planned)] == [TopicName.parse(topic).local]
-    finally:
-        churning.join()
-        planner.close()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Streams and batch reads of topics of transactions, of chunked messages, and of compacted topics."""
 
 import random
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,13 +94,10 @@ def test_chunked_messages_of_several_producers(pulsar_in_spark, cluster, admin, 
     sink = Collector()
     rows = pulsar_in_spark.stream(topic, maxMessagesPerTrigger="3")
     query = start(rows, sink, checkpoint)
-    threads = [threading.Thread(target=write, args=[number]) for number in range(3)]
     try:
         await_rows(query, lambda: admin.durable_subscriptions(topic))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(write, range(3)))
         await_rows(query, lambda: len(sink.rows) >= 24)
     finally:
         query.stop()
