@@ -1,7 +1,6 @@
 """Java, C++ and fastavro write values of every kind of schema; Spark shows them, in batches and streams."""
 
 import base64
-import functools
 import json
 import uuid
 from typing import Any
@@ -9,8 +8,6 @@ from typing import Any
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from integration.docs import ROOT, blocks
@@ -103,26 +100,6 @@ def test_the_day_of_a_date(pulsar_in_spark, java_topics):
     assert days == ["2023-11-14", "1969-12-31", "1970-01-01", "None"]
 
 
-@pytest.mark.long
-def test_streams_show_what_batches_show(pulsar_in_spark, java_topics, checkpoint):
-    """Several streams in one query: a row is JSON there, which Spark makes of its columns."""
-    names = ["AVRO", "JSON", "SEPARATED-AVRO-AVRO", "PROTOBUF_NATIVE"]
-
-    def named(name, rows):
-        return rows.select(f.lit(name).alias("name"), f.to_json(f.struct("*")).alias("row"))
-
-    batches = [named(name, pulsar_in_spark.read(java_topics[name], **TYPED)) for name in names]
-    streams = [named(name, pulsar_in_spark.stream(java_topics[name], **TYPED)) for name in names]
-    sink = Collector()
-    drain(functools.reduce(DataFrame.union, streams), sink, checkpoint)
-    found = sorted((row["name"], row["row"]) for row in sink.rows)
-    expected = sorted(
-        (row["name"], row["row"]) for row in functools.reduce(DataFrame.union, batches).collect()
-    )
-    assert found == expected
-    assert len(found) == sum(len(kind.rows) for kind in ALL if kind.name in names)
-
-
 # ---- the C++ client
 
 
@@ -185,14 +162,6 @@ def test_fields_of_null(pulsar_in_spark, cluster, admin, topic):
     write_payloads(cluster.service_url, topic, version, [(avro(definition, row), None)])
     pulsar_in_spark.write(pulsar_in_spark.read(topic, **TYPED), topic, valueFormat="columns")
     check(pulsar_in_spark.read(topic, **TYPED), "n void,id int", [row] * 2)
-
-
-def test_an_offset_before_the_value(pulsar_in_spark, cluster, admin, topic):
-    """What Kafka's serializers put before it: a zero and the id of a registry."""
-    version = register(admin, topic, "AVRO", ROW, {"__AVRO_READ_OFFSET__": "5"})
-    row = {"id": 1, "name": "Ann"}
-    write_payloads(cluster.service_url, topic, version, [(b"\0\0\0\0\7" + avro(ROW, row), None)])
-    check(pulsar_in_spark.read(topic, **TYPED), "id int,name string", [row])
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
