@@ -430,7 +430,6 @@ class Producer:
             self._writer.registering()
         try:
             self._register(link, session.max_message_size, deadline)
-            self._reopening.opened(time.monotonic())
         except PulsarError as error:
             with self._changed:
                 self._writer.lost(error)
@@ -454,6 +453,8 @@ class Producer:
         if proof is not None:
             self._find_stored(proof)
         with self._changed:
+            # Before the resend, because its receipts may arrive before ``send`` returns.
+            self._reopening.opened(time.monotonic())
             outgoing = writer.resend(secrets.token_hex(4), time.monotonic())
         link.send(outgoing)
 

@@ -9,6 +9,7 @@ from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, CryptoError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.pauses import Reopening
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.entry_messages import encode_batch_messages, encode_singles
@@ -177,14 +178,21 @@ def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, c
     assert 3 <= len(broker.seen(Type.PRODUCER)) <= 10
 
 
-def test_after_a_receipt_a_producer_is_opened_again_at_once(broker, client, topic):
-    broker.script(Type.SEND, [action for _ in range(19) for action in (pass_on, lose_answer)])
+def test_after_a_receipt_a_producer_is_opened_again_at_once(broker, client, topic, monkeypatch):
+    pause, pauses = Reopening.pause, []
+
+    def noted(*given):
+        pauses.append(pause(*given))
+        return pauses[-1]
+
+    monkeypatch.setattr(Reopening, "pause", noted)
     producer = open_producer(client)
-    began = time.monotonic()
-    for first in range(0, 38, 2):
-        store(producer, numbered(2, first))
-    assert time.monotonic() - began < 5
+    broker.script(Type.SEND, [action for _ in range(19) for action in (pass_on, lose_answer)])
+    for first in range(20):
+        store(producer, numbered(1, first))
     producer.close()
+    assert len(pauses) == 20, "one for each opening"
+    assert not any(pauses)
 
 
 # ---- sequence ids
