@@ -5,7 +5,7 @@ import sys
 
 
 def calls(function):
-    """How many calls of Python and C a function makes; finalizers of what other tests left are not counted."""
+    """How many calls of Python and C a function makes, without finalizers of what other tests left."""
     count = 0
 
     def profile(frame, event, argument):
