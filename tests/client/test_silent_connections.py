@@ -1,11 +1,13 @@
 """Connections that fall silent and stay open, as behind a router that forgets them: no request waits long."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from pulsar_spark.client import ProducerOptions, ScalableTopicWatch, SegmentWatch, TopicWatch, Transactions
-from pulsar_spark.client.writing import record_topic
+from pulsar_spark.client.writing import producer_link, record_topic
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.row_schema import register_schema
 from pulsar_spark.errors import DeadlineError, TransactionError
@@ -19,6 +21,7 @@ from tests.client.writing.producers import open_producer, send
 from tests.fake_broker import HANG, FakeBroker
 from tests.fake_clients import Type
 from tests.fake_connection import FakeConnection
+from tests.loops import for_each
 
 # Seconds of the connection timeout; a silent connection is closed just before they are over.
 TIMEOUT = 0.6
@@ -26,12 +29,18 @@ TIMEOUT = 0.6
 A = Schema(SchemaType.STRING, b"", {}, "topic")
 
 
-@pytest.fixture
-def broker():
+@contextmanager
+def prepared():
     with FakeBroker(has_transactions=True, has_segments=True) as broker:
         broker.layouts[str(SCALABLE)] = WHOLE
         broker.publish(TOPIC, *singles(numbered(3)))
         broker.schemas.register(str(TOPIC), to_wire_schema(A))
+        yield broker
+
+
+@pytest.fixture
+def broker():
+    with prepared() as broker:
         yield broker
 
 
@@ -109,20 +118,28 @@ def test_there_is_a_case_for_each_kind_of_request(broker, client):
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["lost", "answer lost"])
-@pytest.mark.parametrize("kind", ASK, ids=Type.Type.Name)
-def test_each_kind_of_request_is_asked_again_on_a_new_connection(broker, client, kind, is_done):
-    def fall_silent(connection: FakeConnection, frame):
-        if is_done:
-            connection.is_mute = True
-            connection.handle(frame)
-        broker.fall_silent()
+def test_each_kind_of_request_is_asked_again_on_a_new_connection(is_done):
+    """Several kinds at a time, each with a broker of its own, because all that takes time is to wait."""
 
-    broker.script(kind, [fall_silent])
-    began = time.monotonic()
-    assert ASK[kind](client) in (True, None)
-    assert time.monotonic() - began < HANG / 2, "it was found silent, and not waited for"
-    assert len(broker.seen(kind)) >= 2
-    assert len(broker.open_connections) >= 2
+    def ask_again(kind):
+        kind = Type.Type.Value(kind)
+
+        def fall_silent(connection: FakeConnection, frame):
+            if is_done:
+                connection.is_mute = True
+                connection.handle(frame)
+            broker.fall_silent()
+
+        with prepared() as broker, client_of(broker, connection_timeout=TIMEOUT) as client:
+            broker.script(kind, [fall_silent])
+            began = time.monotonic()
+            assert ASK[kind](client) in (True, None)
+            assert time.monotonic() - began < HANG / 2, "it was found silent, and not waited for"
+            assert len(broker.seen(kind)) >= 2
+            assert len(broker.open_connections) >= 2
+
+    with ThreadPoolExecutor(7) as pool:
+        list(pool.map(lambda kind: for_each("kind", [Type.Type.Name(kind)])(ask_again)(), ASK))
 
 
 def test_what_silences_one_connection_may_have_silenced_others(broker, client):
@@ -145,8 +162,9 @@ def test_a_consumer_and_a_producer_are_closed_soon(broker, client):
     assert time.monotonic() - began < 4 * TIMEOUT
 
 
-def test_silence_with_entries_pending_is_borne(broker, client):
+def test_silence_with_entries_pending_is_borne(broker, client, monkeypatch):
     """A broker that throttles publishing reads nothing for a while, and has lost nothing."""
+    monkeypatch.setattr(producer_link, "CLOSE_TIMEOUT", 0.1)
     producer = open_producer(client)
     send(producer, numbered(1))
     producer.flush()
