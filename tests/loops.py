@@ -27,6 +27,23 @@ def for_each(names, cases):
     return looped
 
 
+def for_seeds(seeds, few):
+    """Like ``for_each``, for seeds of random runs: a test of the first few, and a long one of the others."""
+    shares = [range(few), pytest.param(range(few, seeds), marks=pytest.mark.long)]
+
+    def looped(test):
+        @functools.wraps(test)
+        def run(share, **others):
+            for_each("seed", share)(test)(**others)
+
+        left = [one for name, one in inspect.signature(test).parameters.items() if name != "seed"]
+        share = inspect.Parameter("share", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        run.__signature__ = inspect.Signature([share, *left])  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("share", shares, ids=str)(run)
+
+    return looped
+
+
 def a_few_of(seeds, few=3):
     """Numbers of random runs: the first few, and all in the long tests."""
     return [*range(few), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(few, seeds))]

@@ -20,6 +20,7 @@ from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from tests.loops import a_few_of
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import POLL, SimulatedSpark, T, acked, iso_time, options_of, rows_of
@@ -113,7 +114,7 @@ class SimulatedOlderSpark:
         self.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", a_few_of(40, 12))
 def test_each_row_is_read_once_whatever_the_triggers_and_crashes(seed):
     chance = random.Random(seed)
     cluster = SimulatedCluster()

@@ -13,7 +13,7 @@ from pulsar_spark.values.avro import avro_write
 from pulsar_spark.values.avro.avro_types import parse
 from pulsar_spark.values.json import json_write
 from pulsar_spark.values.schema_of import merged
-from tests.loops import for_each
+from tests.loops import for_seeds
 from tests.values.random_avro import column, mutated, random_case, schema_of_tree
 
 
@@ -30,7 +30,7 @@ def is_read_again(tree, payloads):
     return True
 
 
-@for_each("seed", range(12))
+@for_seeds(12, 4)
 def test_encoders_by_mutated_schemas(seed):
     rng = random.Random(seed)
     reached: Counter = Counter()
@@ -57,7 +57,7 @@ def test_encoders_by_mutated_schemas(seed):
     assert reached[SchemaError] > 5
 
 
-@for_each("seed", range(12))
+@for_seeds(12, 4)
 def test_mutated_schemas_are_merged_or_refused(seed):
     rng = random.Random(seed)
     reached: Counter = Counter()

@@ -14,7 +14,7 @@ import pytest
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.values import formats
 from pulsar_spark.values.avro.avro_types import parse
-from tests.loops import for_each
+from tests.loops import for_seeds
 from tests.values.avro.test_avro_write import read
 from tests.values.random_avro import (
     Names,
@@ -67,7 +67,7 @@ def written(schema, rows):
     return formats.encoder(schema, rows.type).encode(rows).values
 
 
-@for_each("seed", range(12))
+@for_seeds(12, 4)
 def test_public_structures(seed):
     """A seed has 25 structures: ``range(48)`` are as many as the public schemas."""
     rng = random.Random(seed)

@@ -28,6 +28,7 @@ from tests.client.writing.dedup_tasks import NAME, SECRET, open_writer, run, tas
 from tests.client.writing.replays import Replays
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
+from tests.loops import a_few_of
 from tests.writes import write_all
 
 pytestmark = pytest.mark.usefixtures("quick_searches")
@@ -51,8 +52,7 @@ def test_what_is_stored_is_left_out(client, topic, options, caplog):
 
 
 @pytest.mark.parametrize("stored", [0, 1, 4, 5, 9])
-@pytest.mark.parametrize("size", [1, 3, 100])
-@pytest.mark.parametrize("blocks", [1, 7])
+@pytest.mark.parametrize(("size", "blocks"), [(1, 7), (3, 1), (100, 7)])
 def test_a_run_that_was_interrupted_is_completed(client, topic, stored, size, blocks):
     """Also with other sizes of batches and of Spark's Arrow batches, and by a run that is not batched."""
     run(client, numbered(stored))
@@ -161,9 +161,10 @@ def test_a_refused_entry_is_sent_by_a_later_run(broker, client, topic, at, error
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("builder", BatcherBuilder)
-def test_early_ends_double_nothing_and_are_no_difference(client, topic, strict, builder, caplog):
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_early_ends_double_nothing_and_are_no_difference(client, topic, strict, builder, step, caplog):
     """Spark ends the rows of a task early if a step before it fails: it looks as if there were no more."""
-    for end in [39, *range(41), 20, 40]:
+    for end in [39, *range(0, 41, step), 20, 40]:
         task, _ = run(client, numbered(end), strict=strict, blocks=3, batcher_builder=builder)
     assert task.told == 0
     assert topic.values == numbered(40)
@@ -261,7 +262,7 @@ def test_where_the_broker_has_forgotten_the_name_the_last_entries_are_looked_at(
 # ---- strangers
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", a_few_of(2, 1))
 def test_whatever_happens_each_row_is_there_once(broker, block):
     """Some topics of the model that `integration chaos replays` plays for longer."""
     events = Counter()

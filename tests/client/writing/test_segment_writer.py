@@ -28,6 +28,7 @@ from tests.client.writing.segments import Segments, assert_once_in_order, keyed,
 from tests.client.writing.topic_writers import LATE
 from tests.fake_broker import FakeBroker, knows_no_last_message, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
+from tests.loops import a_few_of
 from tests.writes import send_all
 
 
@@ -325,7 +326,7 @@ def _change(broker, segments, seed):
     segments.publish()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", a_few_of(30, 8))
 def test_random_histories_store_each_row_once_in_order(seed, caplog):
     play(seed)
     assert not [each for each in caplog.messages if "duplicated" in each]

@@ -17,6 +17,7 @@ from tests.client.clients import client_of, columns, hurry, numbered, producing
 from tests.client.writing.told import reports_of, told
 from tests.fake_broker import FakeBroker, refuses
 from tests.fake_clients import Type
+from tests.loops import a_few_of
 from tests.spark.sink.memory_moves import MemoryMoves
 from tests.spark.sink.moves import Moves
 
@@ -175,12 +176,12 @@ def test_rows_are_found_though_another_task_has_seen_only_the_first_of_them(clie
     assert len(broker.topics[str(T)].entries) == before
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", a_few_of(12))
 def test_whatever_moves_nothing_is_doubled_silently(broker, seed):
     Moves(broker, seed).play().check()
 
 
-@pytest.mark.parametrize("topics", [150, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("topics", [60, pytest.param(20_000, marks=pytest.mark.long)])
 def test_whatever_moves_in_memory_nothing_is_doubled_silently(topics):
     for seed in range(topics):
         try:

@@ -13,7 +13,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_write
 from pulsar_spark.values.avro.avro_types import column_type
-from tests.loops import for_each
+from tests.loops import for_each, for_seeds
 from tests.values.random_avro import bare, check_written, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
@@ -40,7 +40,7 @@ def one(kind, values, of=None):
     return [row["a"] for row in written_as(record(("a", kind)), rows)]
 
 
-@for_each("seed", range(150))
+@for_seeds(150, 50)
 def test_any_schema_and_any_rows(seed):
     check_written(seed, encoded, read, lambda value, _: bare(value))
 

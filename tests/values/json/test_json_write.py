@@ -20,7 +20,7 @@ from pulsar_spark.values.avro.avro_types import (
     column_type,
 )
 from pulsar_spark.values.json import json_write
-from tests.loops import for_each
+from tests.loops import for_seeds
 from tests.values.json_payloads import JAVA, json_schema
 from tests.values.random_avro import check_written, record, schema_of_tree
 
@@ -91,7 +91,7 @@ class Float:
     __hash__ = None
 
 
-@for_each("seed", range(150))
+@for_seeds(150, 50)
 def test_any_schema_and_any_rows(seed):
     check_written(seed, encoded, lambda _, payload: read(payload), expected)
 
