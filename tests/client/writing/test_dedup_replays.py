@@ -35,6 +35,7 @@ from tests.client.writing.told import new_origin, told
 from tests.fake_broker import HANG, FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
+from tests.loops import a_few_of
 from tests.ranges import read_range
 
 SECRET = b"only the query knows this"
@@ -312,7 +313,7 @@ def text_of(row):
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
 @pytest.mark.parametrize("is_large", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", a_few_of(4, 2))
 def test_rows_of_all_kinds_are_stored_once(tmp_path, seed, is_large, is_encrypted, caplog):
     """Each run has other batches, compression, chunks and portions."""
     draw = random.Random(seed)

@@ -19,6 +19,7 @@ from tests.client.writing.topic_writers import LATE
 from tests.fake_broker import FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
+from tests.loops import a_few_of
 from tests.writes import send_all, write_all
 
 COUNT = 3
@@ -199,7 +200,7 @@ def check_order(broker, topic, keys):
         assert own == sorted(own), key
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", a_few_of(24, 8))
 def test_runs_that_fail_anywhere_store_each_row_once(seed, monkeypatch, caplog):
     """Runs end early, or are cut off with some of their entries stored.
 

@@ -17,6 +17,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.fake_broker import HANG, FakeBroker, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, chunk_sections, section_of
+from tests.loops import a_few_of
 from tests.spark.plan.simulated_spark import options_of
 
 T = TopicName.parse("t")
@@ -163,7 +164,7 @@ class Weather:
         self.broker.cut()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", a_few_of(4, 2))
 def test_whatever_happens_is_planned_soon_and_once(broker, client, monkeypatch, seed):
     monkeypatch.setattr(timing, "_KNOWN_FOR", 0.005)
     monkeypatch.setattr(timing, "_IDLE_AFTER", 0.01)

@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_spark.values.json import parse
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep, parse_all, text_of
+from tests.loops import a_few_of
 from tests.values.json_payloads import HOSTILE, Maker, broken, plain, read_objects, tree_of
 
 BY_JSON = {keeps_text: parse._by_json(keeps_text) for keeps_text in (False, True)}
@@ -46,7 +47,7 @@ def written(seed):
     return tree, payloads + [broken(maker.random, each, payloads[0]) for each in payloads]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", a_few_of(8))
 def test_msgspec_and_json_give_the_same(seed, monkeypatch):
     _, payloads = written(seed)
     found = [parsed(each) for each in payloads]
@@ -55,7 +56,7 @@ def test_msgspec_and_json_give_the_same(seed, monkeypatch):
     assert found.count(None) not in (0, len(found))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", a_few_of(8))
 def test_columns_and_verdicts_are_the_same_without_msgspec(seed, monkeypatch):
     tree, payloads = written(seed)
     found = read_objects(tree_of(tree), payloads)

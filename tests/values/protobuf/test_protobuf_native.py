@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from pulsar_spark.values import formats
 from pulsar_spark.values.protobuf import protobuf_native, readers
+from tests.loops import a_few_of
 from tests.values import protobuf_files
 from tests.values.protobuf.decoding import bad_rows, column_type, decode, read, rows_of, why
 from tests.values.protobuf_files import (
@@ -103,7 +104,7 @@ def test_wrappers_and_any_are_structs():
     assert rows_of(decode(of, [payload])) == [{"a": {"value": "x"}, "b": {"type_url": "t", "value": None}}]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", a_few_of(5))
 def test_rows_are_those_of_from_protobuf(seed):
     own, reached = random.Random(seed), {True: 0, False: 0}
     for _ in range(8):

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values import formats
+from tests.loops import a_few_of
 from tests.values.protobuf.decoding import bad_rows, decode, read, rows_of, why
 from tests.values.protobuf_files import file, fill, message_class, own_file, schema
 
@@ -51,7 +52,7 @@ def as_json(value):
 
 
 @pytest.mark.parametrize("syntax", ["proto3", "proto2"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", a_few_of(5))
 def test_texts_are_those_of_protobuf_s_own_writer(syntax, seed):
     own, rnd = (
         file(TREE.replace("optional ", "") if syntax == "proto2" else TREE, syntax),
