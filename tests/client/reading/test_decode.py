@@ -12,6 +12,7 @@ from pulsar_spark.client.reading.decode import RangeEntries
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.copies import CopyRange
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.entry_messages import decode_batches
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.decoded_entries import CODECS, decoded, decoded_ranges, values
 from tests.client.reading.stored_entries import (
@@ -94,11 +95,10 @@ def test_random_batches_survive_the_way():
 @pytest.mark.parametrize("kind", [pb.LZ4, pb.ZSTD])
 def test_small_entries_are_decoded_in_one_call(kind, monkeypatch):
     calls = []
-    decode_them = decode.decode_batches
 
     def counted(*given):
         calls.append(given)
-        return decode_them(*given)
+        return decode_batches(*given)
 
     monkeypatch.setattr(decode, "decode_batches", counted)
     groups = [
