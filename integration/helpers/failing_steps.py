@@ -14,38 +14,6 @@ from pyspark import TaskContext
 from integration.broker.admin import Admin
 from integration.broker.waiting import wait_until
 
-
-class FailedOnceError(Exception):
-    """What a test asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailsOnce:
-    """A step of a query that fails, the first time, when a part of the rows is stored already.
-
-    Attributes:
-        flag: a file that says that it has failed.
-        admin_url: of the broker.
-        topic: where the rows go.
-        after: bytes that it passes on before. What buffers on the way hold back is the smaller part of them.
-    """
-
-    flag: Path
-    admin_url: str
-    topic: str
-    after: int = 300_000
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        size = 0
-        for batch in batches:
-            yield batch
-            size += batch.nbytes
-            if size > self.after and not self.flag.exists():
-                wait_until(lambda: _stored(self.admin_url, self.topic))
-                self.flag.touch()
-                raise FailedOnceError(size)
-
-
 # The last rows come in small batches. What is stored is awaited before each, longer each time: one batch soon
 # follows another where that is enough, and is still to come when a busy machine has just begun to write.
 _SLOW_ROWS = 1000

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, start
 from integration.helpers.crypto_keys import make_keys, peers_key
-from integration.helpers.failing_steps import FailsOnce
 from integration.helpers.payloads import avro_value, register
 from integration.helpers.peer import Peer
+from integration.helpers.replays import STRICT, Replays
 from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.topic_encoders import warn_of_bytes
@@ -273,66 +271,43 @@ def test_rows_that_name_their_topics(pulsar_in_spark, client, peer, admin, topic
 ROWS = 8000
 
 
-class TypedPipe:
-    """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
-
-    def __init__(self, here, admin, target, folder):
-        self._here, self._target, self._folder = here, target, folder
-        self._fails = FailsOnce(folder / "failed", admin.url, target)
-
-    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
-        """Write all there is; raises the query's error."""
-        number = f.col("value")
-        rows = (
-            self._here.ticks(ROWS, 2)
-            .where(number < ROWS)
-            .select(
-                f.concat(f.lit("key-"), (number % 50).cast("string")).alias("__key"),
-                number.alias("n"),
-                f.rpad(number.cast("string"), 200, ".").alias("text"),
-            )
-        )
-        rows = change(rows.mapInArrow(self._fails, rows.schema))
-        options = COLUMNS | {"delivery": "effectively-once", "failOnDuplicates": "true"} | options
-        sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
-        query = sink.start()
-        try:
-            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
-        finally:
-            query.stop()
-
-
 @pytest.fixture
-def pipe(pulsar_in_spark, admin, once_topic, tmp_path):
-    conf = pulsar_in_spark.spark.conf
-    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    yield TypedPipe(pulsar_in_spark, admin, once_topic, tmp_path)
-    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+def query(pulsar_in_spark, admin, once_topic, tmp_path):
+    return Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, tasks=2, size=200, keys=50)
 
 
-def test_a_batch_that_is_run_again_is_written_once(pipe, client, peer, once_topic):
-    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
-        pipe.run()
-    before = len(stored(peer, once_topic))
-    assert 0 < before < ROWS
-    pipe.run(**{"pulsar.producer.batchingMaxMessages": "37"})
+def typed(rows):
+    number = f.substring_index("value", ".", 1).cast("long")
+    return rows.select("__key", number.alias("n"), f.col("value").alias("text"))
+
+
+def fails_midway(query):
+    """Run the query until one of its tasks fails, when rows are stored."""
+    query.fails("StepFailedError", query.at(3000, stored=1), typed, **COLUMNS, **STRICT)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_batch_that_is_run_again_is_written_once(query, client, peer, once_topic):
+    fails_midway(query)
+    assert 0 < len(stored(peer, once_topic)) < ROWS
+    query.run(None, typed, **COLUMNS, **STRICT, **{"pulsar.producer.batchingMaxMessages": "37"})
     found = values(client, peer, once_topic)
     assert sorted(value["n"] for _, value in found) == list(range(ROWS))
     assert {version for version, _ in found} == {0}
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
-    pipe, client, peer, admin, once_topic
+    query, client, peer, admin, once_topic
 ):
     """The driver of the second run chooses the new version; the tasks go back to that of what is stored."""
-    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
-        pipe.run()
+    fails_midway(query)
     before = stored(peer, once_topic)
     assert 0 < len(before) < ROWS
     definition = json.loads(schema_at(client, once_topic, 0).data)
     definition["fields"].append({"name": "theirs", "type": ["null", "string"], "default": None})
     assert register(admin, once_topic, "AVRO", definition) == 1
-    pipe.run()
+    query.run(None, typed, **COLUMNS, **STRICT)
     found = values(client, peer, once_topic)
     assert sorted(value["n"] for _, value in found) == list(range(ROWS))
     versions = {(message.producer, message.version) for message in stored(peer, once_topic)}

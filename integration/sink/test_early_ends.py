@@ -10,15 +10,9 @@ from integration.helpers.replays import STRICT, Replays, no_duplicates_told, wri
 from integration.helpers.task_runs import run, task_of
 from pulsar_spark.client import BatcherBuilder
 
+pytestmark = pytest.mark.usefixtures("small_batches")
+
 EARLY = "StepFailedError"
-
-
-@pytest.fixture(autouse=True)
-def small_batches(spark):
-    """Rows reach the sink soon."""
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")
-    yield
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 BY_KEY = {"pulsar.producer.batcherBuilder": "KEY_BASED"}

@@ -6,66 +6,34 @@ Logs of Spark's workers go past the tests; that it is warned is looked at in ``c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import InjectedError, await_rows, finish, start
-from integration.helpers.failing_steps import FailsOnce
-from integration.helpers.replays import number_in
+from integration.fixtures.spark import InjectedError, finish, start
+from integration.helpers.replays import STRICT, Replays, number_in
 from integration.helpers.users_code import notes_of
 from pulsar_spark import PulsarProgressListener
+
+pytestmark = pytest.mark.usefixtures("small_batches")
 
 ROWS = 8000
 KEYS = 50
 SIZE = 200
 
 
-class Pipe:
-    """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
-
-    def __init__(self, here, peer, admin_url, target, folder):
-        self._here, self._peer, self._target, self._folder = here, peer, target, folder
-        self._fails = FailsOnce(folder / "failed", admin_url, target)
-        self._row_size = SIZE
-
-    def make_wide(self):
-        """Let rows be so large that those of a task are twice what it holds to put them together by key."""
-        self._row_size = 10 * SIZE
-        self._fails = replace(self._fails, after=6_000_000)
-
-    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
-        """Write all there is; raises the query's error."""
-        number = f.col("value")
-        rows = self._here.ticks(ROWS, 2).where(number < ROWS).select(
-            # A key's rows are in one task, as a task has each second number.
-            f.concat(f.lit("key-"), (number % KEYS).cast("string")).alias("__key"),
-            f.rpad(number.cast("string"), self._row_size, ".").alias("value"),
-        )  # fmt: skip
-        rows = change(rows.mapInArrow(self._fails, rows.schema))
-        sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
-        query = sink.start()
-        try:
-            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
-        finally:
-            query.stop()
-
-    def written(self):
-        """What the C++ client reads."""
-        return self._peer.read_all(self._target)
-
-
 @pytest.fixture
-def pipe(pulsar_in_spark, peer, admin, once_topic, tmp_path):
-    conf = pulsar_in_spark.spark.conf
-    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    yield Pipe(pulsar_in_spark, peer, admin.url, once_topic, tmp_path)
-    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+def query(pulsar_in_spark, admin, once_topic, tmp_path):
+    """Each key is in one of its two tasks, as a task has each second number."""
+    return Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, tasks=2, size=SIZE, keys=KEYS)
+
+
+def fails_midway(query, **options):
+    """Run the query until one of its tasks fails, when rows are stored."""
+    query.fails("StepFailedError", query.at(3000, stored=1), **options)
 
 
 def by_key(records):
@@ -79,43 +47,39 @@ EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
 
 
 @pytest.mark.parametrize("builder", ["DEFAULT", pytest.param("KEY_BASED", marks=pytest.mark.long)])
-def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe, builder):
+def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(query, peer, once_topic, builder):
+    """With KEY_BASED, the rows of a task are twice what it holds to put them together by key."""
     options = {"pulsar.producer.batcherBuilder": builder}
     if builder == "KEY_BASED":
-        pipe.make_wide()
-    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
-        pipe.run(**options)
-    assert pipe.written()
-    pipe.run(**{**options, "pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
-    assert by_key(pipe.written()) == EXPECTED
+        query = replace(query, size=10 * SIZE)
+    fails_midway(query, **options)
+    assert peer.read_all(once_topic)
+    query.run(**{**options, "pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
+    assert by_key(peer.read_all(once_topic)) == EXPECTED
 
 
 @pytest.mark.long
-def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe):
-    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
-        pipe.run()
-    pipe.run(lambda rows: rows.repartition(3))
-    found = by_key(pipe.written())
+def test_a_batch_that_is_run_again_in_another_way_misses_nothing(query, peer, once_topic):
+    fails_midway(query)
+    query.run(None, lambda rows: rows.repartition(3))
+    found = by_key(peer.read_all(once_topic))
     assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EXPECTED
 
 
-def test_what_may_be_there_twice_is_told_or_refused(pipe, spark, once_topic, caplog):
+def test_what_may_be_there_twice_is_told_or_refused(query, spark, peer, once_topic, caplog):
     """A part of the first run is stored. In the next one all values are others; the last one has one task."""
-    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
-        pipe.run()
-    strict = {"delivery": "effectively-once", "failOnDuplicates": "true"}
-    with pytest.raises(StreamingQueryException, match=r"\[PULSAR_DUPLICATES\].*failOnDuplicates=false"):
-        pipe.run(lambda rows: rows.withColumn("value", f.concat("value", f.lit("."))), **strict)
-    assert set(Counter(pipe.written()).values()) == {1}
+    fails_midway(query)
+    refusal = r"\[PULSAR_DUPLICATES\].*failOnDuplicates=false"
+    query.fails(refusal, None, lambda rows: rows.withColumn("value", f.concat("value", f.lit("."))), **STRICT)
+    assert set(Counter(peer.read_all(once_topic)).values()) == {1}
     listener = PulsarProgressListener()
     spark.streams.addListener(listener)
     notes = notes_of(once_topic)
     try:
-        pipe.run(
-            lambda rows: rows.coalesce(1), onBatchWritten="integration.helpers.users_code.note_duplicates"
-        )
+        told = {"onBatchWritten": "integration.helpers.users_code.note_duplicates"}
+        query.run(None, lambda rows: rows.coalesce(1), **told)
         # Counted afterwards: a task of a failed run may write on for a moment.
-        numbers = Counter(number_in(record.value) for record in pipe.written())
+        numbers = Counter(number_in(record.value) for record in peer.read_all(once_topic))
         twice = numbers.total() - len(numbers)
         wait_until(lambda: f"up to {twice} messages may be duplicated" in caplog.text)
         assert [int(line) for line in notes.read_text().splitlines()] == [twice]

@@ -13,18 +13,11 @@ from integration.helpers.failing_steps import LosesShuffle
 from integration.helpers.local_spark import ROOT
 from integration.helpers.replays import STRICT, Replays, number_in, written
 
+pytestmark = pytest.mark.usefixtures("small_batches")
+
 FAILED = "StepFailedError"
-RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS = 6000
 SIZE = 300
-
-
-@pytest.fixture(autouse=True)
-def small_batches(spark):
-    """Rows reach the sink soon."""
-    spark.conf.set(RECORDS, "250")
-    yield
-    spark.conf.unset(RECORDS)
 
 
 def half_with_keys(rows):

@@ -32,7 +32,6 @@ from pulsar_spark.client import (
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 KEYS = 37
-RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @pytest.fixture
@@ -146,27 +145,24 @@ def test_options_of_producers(pulsar_5, scalable, options):
     assert sorted((bytes(row.value), row[0]) for row in found) == sorted((value, key) for key, value in rows)
 
 
+@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("keys", [36, 0])
 @pytest.mark.parametrize(
     "options", [{}, {"delivery": "effectively-once"}, STRICT], ids=["default", "effectively-once", "strict"]
 )
-def test_a_repeated_micro_batch_is_stored_once(spark, pulsar_5, line_5, scalable, tmp_path, keys, options):
+def test_a_repeated_micro_batch_is_stored_once(pulsar_5, line_5, scalable, tmp_path, keys, options):
     """Each run fails in a micro-batch, and segments change before the next one."""
     count, name = 3000, str(scalable.name)
     source, collector = pulsar_5.stream(name, **{"admin.url": line_5.admin_url}), Collector()
     drain(source, collector, tmp_path / "read")
     query = Replays(pulsar_5, line_5.admin_url, name, tmp_path, count, tasks=2, keys=keys)
-    spark.conf.set(RECORDS, "200")
-    try:
-        with no_duplicates_told(name) as told:
-            for batches in (1, 2):
-                query = replace(query, batches=batches)
-                for task, at in enumerate((700, 1400)):
-                    query.fails("StepFailedError", query.at(at, task=task), **options, **told)
-                    scalable.change(random.Random(at + batches))
-                query.run(**options, **told)
-    finally:
-        spark.conf.unset(RECORDS)
+    with no_duplicates_told(name) as told:
+        for batches in (1, 2):
+            query = replace(query, batches=batches)
+            for task, at in enumerate((700, 1400)):
+                query.fails("StepFailedError", query.at(at, task=task), **options, **told)
+                scalable.change(random.Random(at + batches))
+            query.run(**options, **told)
     drain(source, collector, tmp_path / "read")
     numbers = [number_in(bytes(row.value)) for row in collector.rows]
     assert Counter(numbers) == Counter(range(2 * count))
