@@ -71,6 +71,12 @@ def namespace(admin: Admin, topic: str) -> str:
     return name
 
 
+@pytest.fixture
+def own_topic(namespace: str) -> str:
+    """The name of a topic in that namespace, whose policies a test may change; it does not exist yet."""
+    return f"persistent://{namespace}/topic"
+
+
 class BrokerFactory(Protocol):
     def __call__(
         self, settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None

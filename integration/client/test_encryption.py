@@ -1,7 +1,6 @@
 """End-to-end encryption: what we encrypt the C++ and Java clients read, and the other way round."""
 
 import logging
-import uuid
 from random import Random
 
 import pytest
@@ -180,11 +179,9 @@ def entries_raw(client, topic):
     return list(read_entries(client, topic, Decryptor(action=CONSUME)))
 
 
-def test_a_namespace_may_take_encrypted_messages_only(client, peer, admin, keys):
-    namespace = f"public/encrypted-{uuid.uuid4().hex[:8]}"
-    admin.create_namespace(namespace)
-    admin.request("POST", f"namespaces/{namespace}/encryptionRequired", True)
-    topic = f"persistent://{namespace}/t"
+def test_a_namespace_may_take_encrypted_messages_only(client, peer, admin, namespace, own_topic, keys):
+    admin.require_encryption(namespace)
+    topic = own_topic
     write(client, topic, RECORDS, Encryptor(KeyFolder(keys), ["rsa"]))
     assert peer.read_all(topic, crypto_key_reader=peers_key(keys, "rsa")) == RECORDS
     with pytest.raises(NotAllowedError, match=r"Encryption is required.*encryptionKeys"):

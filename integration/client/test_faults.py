@@ -106,20 +106,17 @@ def test_an_exclusive_producer_comes_back_after_cuts(client, peer, proxy, topic)
     assert_complete(peer.read_all(topic), written)
 
 
-def test_waits_when_the_broker_closes_it_over_a_full_backlog(client, peer, admin, topic):
-    namespace = f"public/{TopicName.parse(topic).local}"
-    topic = f"persistent://{namespace}/topic"
-    admin.create_namespace(namespace)
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "slow")
-    with open_writer(client, topic, batching_max_messages=5) as writer:
+def test_waits_when_the_broker_closes_it_over_a_full_backlog(client, peer, admin, namespace, own_topic):
+    admin.create_topic(own_topic)
+    admin.create_subscription(own_topic, "slow")
+    with open_writer(client, own_topic, batching_max_messages=5) as writer:
         send_all(writer, columns_of(numbered(50, size=1000)))
         admin.set_backlog_quota(namespace, limit_bytes=1000, policy="producer_request_hold")
-        wait_until(lambda: not admin.stats(topic)["publishers"])
+        wait_until(lambda: not admin.stats(own_topic)["publishers"])
         writer.send(columns_of(numbered(5, first=50)))
-        admin.delete_subscription(topic, "slow")
+        admin.delete_subscription(own_topic, "slow")
         writer.flush()
-    assert_complete(peer.read_all(topic), 55)
+    assert_complete(peer.read_all(own_topic), 55)
 
 
 # ---- stalls

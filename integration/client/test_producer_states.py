@@ -10,7 +10,6 @@ from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of, open_writer
 from pulsar_spark.client import AccessMode, Client, ClientOptions
 from pulsar_spark.errors import BusyError, SchemaError, SendError
-from pulsar_spark.ids import TopicName
 
 EXCLUSIVE = AccessMode.EXCLUSIVE
 
@@ -22,21 +21,6 @@ def hasty(cluster):
     """A client that does not wait long for its turn."""
     with Client(ClientOptions(service_url=cluster.service_url, operation_timeout=2.0)) as opened:
         yield opened
-
-
-@pytest.fixture
-def own_topic(admin, topic):
-    """A topic in a namespace of its own, whose policies a test may change."""
-    namespace = f"public/{TopicName.parse(topic).local}"
-    admin.create_namespace(namespace)
-    yield f"persistent://{namespace}/topic"
-    admin.delete_topic(f"persistent://{namespace}/topic")
-    admin.delete_namespace(namespace)
-
-
-def namespace_of(topic):
-    name = TopicName.parse(topic)
-    return f"{name.tenant}/{name.namespace}"
 
 
 def write(client, topic, records, **options):
@@ -111,8 +95,8 @@ def test_ids_begin_behind_the_initial_one(client, topic):
     assert (entry.metadata.sequence_id, entry.metadata.highest_sequence_id) == (42, 44)
 
 
-def test_no_row_is_taken_for_a_duplicate(client, peer, admin, own_topic):
-    admin.set_deduplication(namespace_of(own_topic), True)
+def test_no_row_is_taken_for_a_duplicate(client, peer, admin, namespace, own_topic):
+    admin.set_deduplication(namespace, True)
     for first in (0, 3):
         write(client, own_topic, numbered(3, first=first), name="orders", initial_sequence_id=9)
     assert peer.read_all(own_topic) == numbered(6)
@@ -121,17 +105,17 @@ def test_no_row_is_taken_for_a_duplicate(client, peer, admin, own_topic):
 # ---- the topic's policies
 
 
-def fill_up(client, admin, topic, policy):
+def fill_up(client, admin, namespace, topic, policy):
     """Reach the quota of a topic, with a subscription that takes nothing."""
     admin.create_topic(topic)
     admin.create_subscription(topic, "slow")
     write(client, topic, numbered(20, size=1000))
-    admin.set_backlog_quota(namespace_of(topic), limit_bytes=1000, policy=policy)
+    admin.set_backlog_quota(namespace, limit_bytes=1000, policy=policy)
     wait_until(lambda: admin.stats(topic)["backlogQuotaLimitSize"] == 1000)
 
 
-def test_waits_while_the_backlog_is_full(client, hasty, peer, admin, own_topic):
-    fill_up(client, admin, own_topic, "producer_request_hold")
+def test_waits_while_the_backlog_is_full(client, hasty, peer, admin, namespace, own_topic):
+    fill_up(client, admin, namespace, own_topic, "producer_request_hold")
     with pytest.raises(BusyError, match=r"\[PULSAR_QUOTA\].*backlog quota.*raise the backlog quota"):
         write(hasty, own_topic, numbered(1))
     timer = Timer(0.5, admin.delete_subscription, [own_topic, "slow"])
@@ -141,17 +125,17 @@ def test_waits_while_the_backlog_is_full(client, hasty, peer, admin, own_topic):
     assert peer.read_all(own_topic)[-1] == numbered(1, first=20)[0]
 
 
-def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(client, admin, own_topic):
-    fill_up(client, admin, own_topic, "producer_exception")
+def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(client, admin, namespace, own_topic):
+    fill_up(client, admin, namespace, own_topic, "producer_exception")
     text = rf"\[PULSAR_SEND\].*backlog quota.*{own_topic}.*raise the backlog quota"
     with promptly(10.0), pytest.raises(SendError, match=text):
         write(client, own_topic, numbered(1))
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_limit_on_publishing_slows_a_writer_down(client, peer, admin, own_topic, batching):
+def test_a_limit_on_publishing_slows_a_writer_down(client, peer, admin, namespace, own_topic, batching):
     # In this order: a topic that is open takes a new limit over later.
-    admin.set_publish_rate(namespace_of(own_topic), 50)
+    admin.set_publish_rate(namespace, 50)
     admin.create_topic(own_topic)
     began = time.monotonic()
     write(client, own_topic, numbered(150), batching=batching, batching_max_messages=10)
@@ -159,9 +143,9 @@ def test_a_limit_on_publishing_slows_a_writer_down(client, peer, admin, own_topi
     assert peer.read_all(own_topic) == numbered(150)
 
 
-def test_bytes_are_refused_where_a_schema_is_enforced(client, admin, own_topic):
+def test_bytes_are_refused_where_a_schema_is_enforced(client, admin, namespace, own_topic):
     # In this order: a topic that is open takes a new policy over later.
-    admin.enforce_schemas(namespace_of(own_topic))
+    admin.enforce_schemas(namespace)
     admin.create_topic(own_topic)
     path = own_topic.removeprefix("persistent://")
     admin.request("POST", f"schemas/{path}/schema", {"type": "STRING", "schema": "", "properties": {}})

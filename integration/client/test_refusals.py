@@ -4,7 +4,6 @@ import random
 import socket
 import threading
 import time
-import uuid
 from dataclasses import replace
 
 import pyarrow as pa
@@ -88,17 +87,17 @@ def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(client, 
     assert "subscription" not in str(caught.value)
 
 
-def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(client, admin):
-    namespace = f"public/{uuid.uuid4().hex}"
-    admin.create_namespace(namespace)
+def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(
+    client, admin, namespace, own_topic
+):
     limit = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 60_000}
     admin.request("POST", f"namespaces/{namespace}/delayedDelivery", limit)
-    topic, at = f"persistent://{namespace}/topic", pa.array([int(time.time() * 1000) + 3_600_000])
-    wait_until(lambda: is_refused(client, topic, deliver_at=at))
+    at = pa.array([int(time.time() * 1000) + 3_600_000])
+    wait_until(lambda: is_refused(client, own_topic, deliver_at=at))
     with pytest.raises(
         NotAllowedError, match=r"delivery delay .*maxDeliveryDelayInMillis.*__deliverAt"
     ) as caught:
-        send(client, topic, deliver_at=at)
+        send(client, own_topic, deliver_at=at)
     assert "subscription" not in str(caught.value)
 
 
@@ -115,24 +114,17 @@ def send(client, topic, **columns):
     write_all(open_writer(client, topic), replace(columns_of(numbered(1)), **columns))
 
 
-def test_a_topic_that_is_created_again_under_a_task_is_an_error(client, admin):
+def test_a_topic_that_is_created_again_under_a_task_is_an_error(client, admin, namespace, own_topic):
     """A task that reported all its rows as written would have lost the first ones."""
-    namespace = f"public/{uuid.uuid4().hex}"
-    admin.create_namespace(namespace)
     admin.set_deduplication(namespace, True)
-    topic = f"persistent://{namespace}/topic"
     for batch in range(2):
-        with open_writer(client, topic, name="task", batching=False) as writer:
+        with open_writer(client, own_topic, name="task", batching=False) as writer:
             send_all(writer, columns_of(numbered(1000)))
             if batch == 0:
                 continue
-            admin.delete_topic(topic)
-            with pytest.raises(SendError, match=f"no longer knows .* producer task: .*; topic {topic}"):
-                write_on(writer)
-
-
-def write_on(writer):
-    send_all(writer, columns_of(numbered(1000)))
+            admin.delete_topic(own_topic)
+            with pytest.raises(SendError, match=f"no longer knows .* producer task: .*; topic {own_topic}"):
+                send_all(writer, columns_of(numbered(1000)))
 
 
 # ---- several hosts

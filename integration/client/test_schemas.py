@@ -103,15 +103,11 @@ def delete_schema(admin, topic):
 
 
 @pytest.fixture
-def enforcing_topic(admin, topic):
+def enforcing_topic(admin, namespace, own_topic):
     """A topic in a namespace that deduplicates, and takes no producers without its topics' schemas."""
-    namespace = f"public/{TopicName.parse(topic).local}"
-    admin.create_namespace(namespace)
     admin.set_deduplication(namespace, True)
     admin.enforce_schemas(namespace)
-    yield f"persistent://{namespace}/topic"
-    admin.delete_topic(f"persistent://{namespace}/topic")
-    admin.delete_namespace(namespace)
+    return own_topic
 
 
 # ---- what the broker says of topics

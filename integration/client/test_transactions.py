@@ -1,6 +1,5 @@
 """Our client's transactions: what readers see, and what a lost connection leaves unknown."""
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -27,13 +26,10 @@ def deduplicates():
 
 
 @pytest.fixture
-def topic(admin, deduplicates):
-    namespace = f"public/transactions-{uuid.uuid4().hex[:8]}"
-    admin.create_namespace(namespace)
+def held(admin, namespace, own_topic, deduplicates):
     admin.set_deduplication(namespace, deduplicates)
-    name = f"persistent://{namespace}/topic"
-    admin.create_held_topic(name)
-    return name
+    admin.create_held_topic(own_topic)
+    return own_topic
 
 
 def begin(client):
@@ -42,31 +38,31 @@ def begin(client):
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_commit_and_an_abort(client, peer, topic, batching):
+def test_a_commit_and_an_abort(client, peer, held, batching):
     for value in (b"aborted", b"committed"):
         transactions, transaction = begin(client)
         options = ProducerOptions(batching=batching)
-        with TopicWriter(client, TopicName.parse(topic), options, transaction=transaction) as writer:
+        with TopicWriter(client, TopicName.parse(held), options, transaction=transaction) as writer:
             send_all(writer, columns_of([Record(value), Record(value, key="k")]))
-        assert peer.read_all(topic) == []
+        assert peer.read_all(held) == []
         end = transactions.commit if value == b"committed" else transactions.abort
         end(transaction.id)
         with pytest.raises(TransactionError):
             end(transaction.id)
-    assert peer.read_all(topic) == [Record(b"committed"), Record(b"committed", key="k")]
+    assert peer.read_all(held) == [Record(b"committed"), Record(b"committed", key="k")]
 
 
 @pytest.mark.parametrize(
     ("deduplicates", "reason"), [(False, "not certain that the namespace"), (True, "cannot be read before")]
 )
-def test_what_may_be_stored_is_not_sent_again(client, proxy, admin, topic, deduplicates, reason):
+def test_what_may_be_stored_is_not_sent_again(client, proxy, admin, held, deduplicates, reason):
     _, transaction = begin(client)
-    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+    with TopicWriter(client, TopicName.parse(held), ProducerOptions(), transaction=transaction) as writer:
         send_all(writer, columns_of([Record(b"acknowledged")]))
         proxy.stall(Direction.TO_CLIENT)
         try:
             writer.send(columns_of([Record(b"unknown")]))
-            wait_until(lambda: admin.stats(topic)["msgInCounter"] == 2)
+            wait_until(lambda: admin.stats(held)["msgInCounter"] == 2)
             proxy.cut_all()
         finally:
             proxy.resume()
@@ -76,10 +72,10 @@ def test_what_may_be_stored_is_not_sent_again(client, proxy, admin, topic, dedup
 
 @pytest.mark.parametrize("deduplicates", [True])
 def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
-    client, peer, proxy, topic, deduplicates
+    client, peer, proxy, held, deduplicates
 ):
     transactions, transaction = begin(client)
-    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+    with TopicWriter(client, TopicName.parse(held), ProducerOptions(), transaction=transaction) as writer:
         send_all(writer, columns_of([Record(b"acknowledged")]))
         proxy.stall(Direction.TO_BROKER)
         try:
@@ -89,18 +85,18 @@ def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
             proxy.resume()
         writer.flush()
     transactions.commit(transaction.id)
-    assert peer.read_all(topic) == [Record(b"acknowledged"), Record(b"lost")]
+    assert peer.read_all(held) == [Record(b"acknowledged"), Record(b"lost")]
 
 
-def test_a_lost_answer_is_never_taken_for_a_commit(client, peer, proxy, topic):
+def test_a_lost_answer_is_never_taken_for_a_commit(client, peer, proxy, held):
     transactions, transaction = begin(client)
-    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+    with TopicWriter(client, TopicName.parse(held), ProducerOptions(), transaction=transaction) as writer:
         send_all(writer, columns_of([Record(b"value")]))
     proxy.stall(Direction.TO_CLIENT)
     with ThreadPoolExecutor(1) as pool:
         try:
             commit = pool.submit(transactions.commit, transaction.id)
-            wait_until(lambda: peer.read_all(topic) == [Record(b"value")])
+            wait_until(lambda: peer.read_all(held) == [Record(b"value")])
             proxy.cut_all()
         finally:
             proxy.resume()

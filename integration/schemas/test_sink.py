@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, start
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.payloads import avro_value, register
 from integration.helpers.peer import Peer
 from integration.helpers.replays import STRICT, Replays
-from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.topic_encoders import warn_of_bytes
 
@@ -172,11 +169,10 @@ def test_rows_that_do_not_fit_are_not_written(pulsar_in_spark, peer, client, top
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_what_the_broker_refuses_is_said_with_its_strategy(pulsar_in_spark, admin, peer, client, topic):
-    here = pulsar_in_spark
-    namespace = f"public/closed-{topic.rpartition('/')[2]}"
-    admin.create_namespace(namespace)
-    topic = topic.replace("public/default", namespace)
+def test_what_the_broker_refuses_is_said_with_its_strategy(
+    pulsar_in_spark, admin, peer, client, namespace, own_topic
+):
+    here, topic = pulsar_in_spark, own_topic
     path = f"namespaces/{namespace}/schemaCompatibilityStrategy"
     admin.request("PUT", path, "ALWAYS_INCOMPATIBLE")
     # In this order: a topic that is open takes a new policy over later.
@@ -385,13 +381,10 @@ def test_rows_of_transactions(spark, transactional_broker, topic, tmp_path, kind
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_encrypted_rows_where_all_must_be(pulsar_in_spark, admin, peer, topic, tmp_path, kind):
+def test_encrypted_rows_where_all_must_be(pulsar_in_spark, admin, peer, namespace, own_topic, tmp_path, kind):
     """Registering the schema, too, is done with a producer that the namespace takes."""
-    here, keys = pulsar_in_spark, make_keys(tmp_path)
-    namespace = f"public/encrypted-{topic.rpartition('/')[2]}"
-    admin.create_namespace(namespace)
+    here, topic, keys = pulsar_in_spark, own_topic, make_keys(tmp_path)
     admin.require_encryption(namespace)
-    topic = topic.replace("public/default", namespace)
     own = {"pulsar.producer.cryptoKeyReader": str(keys), "pulsar.producer.encryptionKeys": "rsa"}
     for _ in range(2):
         here.write(rows_for(here, kind, 50), topic, **FORMATS[kind], **own)
@@ -407,16 +400,12 @@ def test_encrypted_rows_where_all_must_be(pulsar_in_spark, admin, peer, topic, t
     ("kind", "delivery"), [*((kind, "at-least-once") for kind in FORMATS), ("avro", "effectively-once")]
 )
 def test_a_namespace_that_takes_no_producer_without_a_schema(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, client: Client, topic: str, tmp_path: Path, kind: str,
-    delivery: str,
-) -> None:  # fmt: skip
+    pulsar_in_spark, admin, client, namespace, own_topic, tmp_path, kind, delivery
+):
     """All producers bring the schema: those of rows, of the registration and of the deduplication."""
-    here = pulsar_in_spark
-    namespace = f"public/enforced-{delivery}-{topic.rpartition('/')[2]}"
-    admin.create_namespace(namespace)
+    here, topic = pulsar_in_spark, own_topic
     admin.set_deduplication(namespace, True)
     admin.enforce_schemas(namespace)
-    topic = topic.replace("public/default", namespace)
     admin.create_partitioned_topic(topic, 2)
     query = here.ticks(100, 2).where("value < 100").withColumn("n", f.col("value"))
     rows = query.select("n") if kind == "primitive" else query.select(f.lit("k").alias("k"), "n")

@@ -1,6 +1,5 @@
 """Rows with sequence ids of their own, on the real broker."""
 
-import uuid
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,12 +14,10 @@ from tests.writes import send_all, write_all
 
 
 @pytest.fixture
-def deduplicated(admin):
+def deduplicated(admin, namespace, own_topic):
     """A topic in a namespace that deduplicates."""
-    namespace = f"public/{uuid.uuid4().hex}"
-    admin.create_namespace(namespace)
     admin.set_deduplication(namespace, True)
-    return f"persistent://{namespace}/topic"
+    return own_topic
 
 
 def with_ids(*ids):

@@ -77,13 +77,11 @@ def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
 
 @pytest.mark.long
 def test_where_deduplication_is_disabled_nothing_is_in_the_way_when_it_is_enabled(
-    pulsar_in_spark, admin, peer, topic, tmp_path
+    pulsar_in_spark, admin, peer, namespace, own_topic, tmp_path
 ):
     """The first rows are stored; they can be read by a stream and a batch, and are not stored again."""
-    here, namespace = pulsar_in_spark, f"public/{topic.rpartition('/')[2]}"
-    admin.create_namespace(namespace)
+    here, topic = pulsar_in_spark, own_topic
     admin.set_retention(namespace, minutes=-1, megabytes=-1)
-    topic = f"persistent://{namespace}/rows"
     admin.create_partitioned_topic(topic, 2)
     query = Replays(here, admin.url, topic, tmp_path, rows=ROWS)
     for _ in range(2):
