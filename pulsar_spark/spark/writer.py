@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import lru_cache
 
 import pyarrow as pa
@@ -34,23 +35,44 @@ from pulsar_spark.spark.spark_api import DataSourceStreamArrowWriter
 _log = logging.getLogger(__name__)
 
 
-class PulsarWriter(DataSourceArrowWriter):
-    """A batch sink. It is created on the driver, so a wrong address is found before any task runs."""
+class _Writer:
+    """The common part of both sinks. It is created on the driver, so wrong columns are found early."""
 
-    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
+    def __init__(self, options: SinkOptions, schema: StructType, *, is_batch: bool) -> None:
         set_up_logs(options.log_level)
         warn_of_login(options.client, options.transaction_log_key)
         latest = None
         if options.values.format is not ValueFormat.RAW:
-            with impatient_client(options.client) as client:
+            given = options.client
+            with impatient_client(given) if is_batch else nullcontext(shared_client(given)) as client:
                 options, latest = with_schemas(options, client)
         self._options = options
         self._shape = _shape(schema, options)
-        check_reachable(options.client)
+        if is_batch:
+            check_reachable(options.client)
         self._schemas = pinned_schemas(options, self._shape, latest)
         self._writes = read_write_numbers()
+
+    @short_errors
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803
+        """Commits the transactions of all tasks, which have all succeeded, and reports the rows."""
+        set_up_logs(self._options.log_level)
+        finish_batch(self._options, messages, batchId)
+
+    @short_errors
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803
+        """Aborts the transactions of the tasks that have succeeded, because the write has failed."""
+        set_up_logs(self._options.log_level)
+        fail_batch(self._options, messages, batchId)
+
+
+class PulsarWriter(_Writer, DataSourceArrowWriter):
+    """A batch sink. A wrong address is found before any task runs."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
+        super().__init__(options, schema, is_batch=True)
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -58,32 +80,12 @@ class PulsarWriter(DataSourceArrowWriter):
         set_up_logs(self._options.log_level)
         return write_task(self._options, self._shape, self._schemas, iterator, None, self._writes)
 
-    @short_errors
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commits the transactions of all tasks, which have all succeeded, and reports the rows."""
-        set_up_logs(self._options.log_level)
-        finish_batch(self._options, messages, None)
 
-    @short_errors
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Aborts the transactions of the tasks that have succeeded, because the write has failed."""
-        set_up_logs(self._options.log_level)
-        fail_batch(self._options, messages, None)
-
-
-class PulsarStreamWriter(DataSourceStreamArrowWriter):
+class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A streaming sink; Spark makes one for each micro-batch. In complete mode it sends the whole result."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        set_up_logs(options.log_level)
-        warn_of_login(options.client, options.transaction_log_key)
-        latest = None
-        if options.values.format is not ValueFormat.RAW:
-            options, latest = with_schemas(options, shared_client(options.client))
-        self._options = options
-        self._shape = _shape(schema, options)
-        self._schemas = pinned_schemas(options, self._shape, latest)
-        self._writes = read_write_numbers()
+        super().__init__(options, schema, is_batch=False)
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -95,18 +97,6 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
             check_reachable(self._options.client)
         log = query_log(self._options, batch, self._writes)
         return write_task(self._options, self._shape, self._schemas, iterator, log, self._writes)
-
-    @short_errors
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commits the transactions of all tasks, which have all succeeded, and reports the rows."""
-        set_up_logs(self._options.log_level)
-        finish_batch(self._options, messages, batchId)
-
-    @short_errors
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Aborts the transactions of the tasks that have succeeded, because the micro-batch has failed."""
-        set_up_logs(self._options.log_level)
-        fail_batch(self._options, messages, batchId)
 
 
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
