@@ -28,7 +28,7 @@ from pulsar_spark.errors import OptionError, PulsarError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions, given_schema
-from pulsar_spark.spark.rows.read import PayloadReader, RawValues, SchemaValues
+from pulsar_spark.spark.rows.read import PayloadReader, SchemaValues, raw_values
 from pulsar_spark.spark.rows.schema import MAX_ROWS, MAX_TYPED_ROWS, RowColumns, ValueFormat
 
 _SHOWN_TOPICS = 10  # maximum topics of each schema in an error
@@ -61,7 +61,7 @@ class RowPlan:
     ) -> PayloadReader:
         """Returns the PayloadReader of a topic partition's range; ``ledger``: ledger of the range's end."""
         if self.reader is None:
-            return RawValues(self.columns)
+            return raw_values(self.columns)
         # A topic that is deleted and created again has new ledgers, and its schema versions start at 0. So
         # schemas are cached by ledger, and never belong to a deleted topic of the same name.
         versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
@@ -72,7 +72,7 @@ class RowPlan:
             ),
             self.columns,
             options.bad_rows,
-        )
+        ).read
 
     def projected(self, wanted: StructType) -> RowPlan:
         """Returns the plan, limited to the columns that the user selects.

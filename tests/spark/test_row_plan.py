@@ -121,7 +121,7 @@ def test_a_load_uses_no_versions_that_an_earlier_one_found(broker):
             (messages,) = decode_entries(
                 [RangeEntries(T, [Entries.of([entry])])], max_rows=10, max_bytes=1000
             )
-            (part,) = values.read(messages)
+            (part,) = values(messages)
             return {name: column.to_pylist() for name, column in part.columns.items()}
 
         with pytest.raises(SchemaError, match="left over"):
@@ -145,7 +145,7 @@ def test_a_topic_that_is_made_anew_under_a_read_is_read_by_its_own_versions(brok
             (messages,) = decode_entries(
                 [RangeEntries(T, [Entries.of([entry])])], max_rows=10, max_bytes=1000
             )
-            (part,) = values.read(messages)
+            (part,) = values(messages)
             return {name: column.to_pylist() for name, column in part.columns.items()}
 
         for _ in range(2):
@@ -183,9 +183,9 @@ def test_a_topic_without_a_schema_has_bytes(broker, monkeypatch):
             )
             if row is None:
                 with pytest.raises(SchemaError, match=r"STRING cannot be read as NONE; .*Call load\(\)"):
-                    list(values.read(messages))
+                    list(values(messages))
             else:
-                (part,) = values.read(messages)
+                (part,) = values(messages)
                 assert part.columns["value"].to_pylist() == [row]
     with broker.changed:
         broker.schemas.delete("t")
@@ -382,7 +382,7 @@ def test_a_schema_of_the_users_own_is_the_columns(broker, monkeypatch):
             (messages,) = decode_entries(
                 [RangeEntries(T, [Entries.of(entries)])], max_rows=10, max_bytes=1000
             )
-            (part,) = plan.values(client, TopicName.parse(topic), options.values, ledger=1).read(messages)
+            (part,) = plan.values(client, TopicName.parse(topic), options.values, ledger=1)(messages)
         assert {name: column.to_pylist() for name, column in part.columns.items()} == {
             "n": [1, 2],
             "d": [7, 7],
@@ -450,5 +450,5 @@ def test_a_descriptor_set_is_read_by_the_driver(broker, tmp_path, monkeypatch):
         values = pickle.loads(pickle.dumps(plan)).values(client, T, options.values, ledger=1)
         entries = [single_entry(5, 0, b"\x08\x07"), single_entry(5, 1, b"", schema_version=bytes(8))]
         (messages,) = decode_entries([RangeEntries(T, [Entries.of(entries)])], max_rows=10, max_bytes=1000)
-        (part,) = values.read(messages)
+        (part,) = values(messages)
     assert part.columns["a"].to_pylist() == [7, None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from itertools import chain, pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,26 +55,17 @@ class PayloadColumns(NamedTuple):
     left_out: npt.NDArray[np.bool_] | None = None
 
 
-class PayloadReader(Protocol):
-    """Converts payloads to columns."""
-
-    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yields the columns of the messages, of which there is at least one, in parts of consecutive rows.
-
-        Keeps no reference to a part while the next part is made. Raises the format's errors for bad rows.
-        """
-        ...
+# Yields the columns of messages, of which there is at least one, in parts of consecutive rows. Keeps no
+# reference to a part while the next part is made. Raises the format's errors for bad rows.
+PayloadReader: TypeAlias = Callable[[DecodedMessages], Iterator[PayloadColumns]]
 
 
-class RawValues:
-    """Payloads without a schema: the column ``value``, if it is selected."""
-
-    def __init__(self, columns: RowColumns) -> None:
-        self._is_wanted = VALUE in columns.schema.names
-
-    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """Yields the column ``value``, in one part."""
-        yield PayloadColumns(len(messages), {VALUE: messages.value} if self._is_wanted else {})
+def raw_values(columns: RowColumns) -> PayloadReader:
+    """Returns the reader of payloads without a schema: the column ``value``, if it is selected."""
+    is_wanted = VALUE in columns.schema.names
+    return lambda messages: iter(
+        [PayloadColumns(len(messages), {VALUE: messages.value} if is_wanted else {})]
+    )
 
 
 class SchemaValues:
@@ -168,7 +159,7 @@ def record_batches(
         CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false; names topic and message
             id.
     """
-    assembler = _Assembler(columns, values or RawValues(columns), max_rows, max_bytes)
+    assembler = _Assembler(columns, values or raw_values(columns), max_rows, max_bytes)
     decoded = decode_entries(
         ranges,
         max_rows=max_rows,
@@ -203,7 +194,7 @@ class _Assembler:
             offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
             ends = [stop for _, stop in parts_by_size(offsets, self._max_bytes, self._max_rows)]
         made: dict[str, pa.Array] = {}
-        read = self._values.read(messages)
+        read = self._values(messages)
         while first < count:
             rows, columns, left_out = next(read)
             for name in self._schema.names:

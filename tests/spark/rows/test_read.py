@@ -58,7 +58,9 @@ def test_rows_without_columns_are_counted(max_rows):
     for bad_rows, count in ((BadRows.PERMISSIVE, 4), (BadRows.DROPMALFORMED, 3)):
         values = SchemaValues(typed, rows, bad_rows)
         batches = list(
-            record_batches([RangeEntries(TOPIC, [entries])], columns=rows, values=values, max_rows=max_rows)
+            record_batches(
+                [RangeEntries(TOPIC, [entries])], columns=rows, values=values.read, max_rows=max_rows
+            )
         )
         assert sum(each.num_rows for each in batches) == count
         assert all(each.schema.equals(rows.arrow_schema, check_metadata=True) for each in batches)

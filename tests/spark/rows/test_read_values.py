@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 from pulsar_spark.client import DecodedMessages, RangeEntries, ReaderSchema, TypedValueReader
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import SchemaType
-from pulsar_spark.spark.rows.read import BadRows, RawValues, SchemaValues, record_batches
+from pulsar_spark.spark.rows.read import BadRows, SchemaValues, raw_values, record_batches
 from pulsar_spark.spark.rows.schema import CORRUPT_VALUE, IS_NULL, RowColumns
 from pulsar_spark.values import value_bounds
 from pulsar_spark.wire.entry.entries import Entries
@@ -34,7 +34,9 @@ def rows_of(*entries, wanted=(OFFSET,), bad_rows=BadRows.FAILFAST, is_flat=True,
         TypedValueReader(lambda topic, versions: {}, TOPIC, reader, of_rows.target), of_rows, bad_rows
     )
     batches = list(
-        record_batches([RangeEntries(TOPIC, [Entries.of(entries)])], columns=of_rows, values=values, **limits)
+        record_batches(
+            [RangeEntries(TOPIC, [Entries.of(entries)])], columns=of_rows, values=values.read, **limits
+        )
     )
     for batch in batches:
         assert batch.schema.equals(of_rows.arrow_schema, check_metadata=True)
@@ -110,7 +112,7 @@ def test_a_bad_key_without_a_payload_has_its_key():
     typed = TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type)
     made = SchemaValues(typed, of_rows, BadRows.PERMISSIVE)
     entry = batch_entry(7, 0, columns([None, b"1", None, b"x"], [b"x", b"2", b"3", b"4"]), **VERSION)
-    (rows,) = record_batches([RangeEntries(TOPIC, [Entries.of([entry])])], columns=of_rows, values=made)
+    (rows,) = record_batches([RangeEntries(TOPIC, [Entries.of([entry])])], columns=of_rows, values=made.read)
     assert rows.column(CORRUPT_VALUE).to_pylist() == [b"x", None, None, b"x"]
 
 
@@ -121,7 +123,7 @@ def test_a_field_that_is_called_like_the_corrupt_value_is_no_metadata():
     typed = TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type)
     made = SchemaValues(typed, of_rows, BadRows.PERMISSIVE)
     (rows,) = record_batches(
-        [RangeEntries(TOPIC, [Entries.of([batch(0, b"1,2", b"x")])])], columns=of_rows, values=made
+        [RangeEntries(TOPIC, [Entries.of([batch(0, b"1,2", b"x")])])], columns=of_rows, values=made.read
     )
     assert rows.column(CORRUPT_VALUE).to_pylist() == [2, None]
 
@@ -181,7 +183,10 @@ def test_batches_are_cut_by_the_bytes_that_are_read():
         TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type), of_rows, BadRows.FAILFAST
     )
     batches = record_batches(
-        [RangeEntries(TOPIC, [Entries.of([batch(0, *values)])])], columns=of_rows, values=made, max_bytes=1000
+        [RangeEntries(TOPIC, [Entries.of([batch(0, *values)])])],
+        columns=of_rows,
+        values=made.read,
+        max_bytes=1000,
     )
     assert [each.num_rows for each in batches] == [2] * 5
 
@@ -191,6 +196,6 @@ def test_bytes_are_not_made_where_they_are_not_wanted(monkeypatch):
     entries = [Entries.of([batch(0, b"a", b"b")])]
     (made,) = record_batches([RangeEntries(TOPIC, entries)], columns=of_rows)
     assert made.to_pylist() == [{"__key": None}] * 2
-    assert next(RawValues(of_rows).read(NO_MESSAGES)).columns == {}
+    assert next(raw_values(of_rows)(NO_MESSAGES)).columns == {}
     (made,) = record_batches([RangeEntries(TOPIC, entries)], columns=RowColumns(()))
     assert made == pa.record_batch({"value": pa.array([b"a", b"b"])})
