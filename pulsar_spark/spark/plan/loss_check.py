@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from pulsar_spark.client import LastMessageId, LostRange, PlanningClient
 from pulsar_spark.errors import DataLossError, PulsarError
@@ -23,6 +24,7 @@ from pulsar_spark.spark.plan.data_loss import (
     judge_restart,
     lost_by_deletion,
 )
+from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition, visible_end
 from pulsar_spark.spark.plan.subscription import Subscription
 
@@ -244,3 +246,40 @@ class LossCheck:
                 topic,
                 subscription,
             )
+
+
+class Checkpoint(NamedTuple):
+    """The end of a query's last micro-batch in Spark's checkpoint.
+
+    Attributes:
+        end: end of the last micro-batch; it names the subscription.
+    """
+
+    end: Offsets
+    begins: Mapping[TopicName, MessageId]
+    processed: Mapping[TopicName, MessageId]
+
+    @classmethod
+    def finished(cls, end: Offsets) -> Checkpoint:
+        """Makes a checkpoint whose last micro-batch is processed."""
+        return cls(end, end.positions, end.positions)
+
+    @classmethod
+    def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
+        """Makes a checkpoint whose last micro-batch must run again.
+
+        ``processed`` leaves out deleted partitions, which ``end`` lacks. It also leaves out partitions whose
+        topic ended before ``start``, as ``end`` does. Both were reported when the batch was planned.
+        """
+        processed = start.positions if start.subscription == end.subscription else end.positions
+        existed = {
+            topic: position
+            for topic, position in processed.items()
+            if topic in end.positions and position <= end.positions[topic]
+        }
+        return cls(end, start.positions, existed)
+
+    def report_absent(self, loss_check: LossCheck, topic: TopicName) -> None:
+        """Reports a partition that does not exist, or that the options no longer name."""
+        position = self.begins.get(topic, MessageId.EARLIEST)
+        loss_check.report_absent(topic, position, self.end.positions[topic], self.end.subscription)

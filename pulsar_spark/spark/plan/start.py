@@ -33,7 +33,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
-from pulsar_spark.spark.plan.loss_check import LossCheck
+from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.resolve import (
@@ -235,43 +235,6 @@ def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, M
                 "of the subscription, leave startingOffsets and startingTime out",
                 *(topic, subscription.name, states[topic].start, backlog, positions[topic]),
             )
-
-
-class Checkpoint(NamedTuple):
-    """The end of a query's last micro-batch in Spark's checkpoint.
-
-    Attributes:
-        end: end of the last micro-batch; it names the subscription.
-    """
-
-    end: Offsets
-    begins: Mapping[TopicName, MessageId]
-    processed: Mapping[TopicName, MessageId]
-
-    @classmethod
-    def finished(cls, end: Offsets) -> Checkpoint:
-        """Returns a checkpoint whose last micro-batch is processed."""
-        return cls(end, end.positions, end.positions)
-
-    @classmethod
-    def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
-        """Returns a checkpoint whose last micro-batch must run again.
-
-        ``processed`` has neither deleted partitions, which are missing in ``end``, nor partitions whose topic
-        ended before ``start``, so that ``end`` is earlier. The plan of the batch has reported these losses.
-        """
-        processed = start.positions if start.subscription == end.subscription else end.positions
-        existed = {
-            topic: position
-            for topic, position in processed.items()
-            if topic in end.positions and position <= end.positions[topic]
-        }
-        return cls(end, start.positions, existed)
-
-    def report_absent(self, loss_check: LossCheck, topic: TopicName) -> None:
-        """Reports a partition that does not exist, or that the options no longer name."""
-        position = self.begins.get(topic, MessageId.EARLIEST)
-        loss_check.report_absent(topic, position, self.end.positions[topic], self.end.subscription)
 
 
 def restart_query(

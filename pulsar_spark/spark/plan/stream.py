@@ -29,7 +29,7 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters.moves import Moves
 from pulsar_spark.spark.plan.clusters.witnesses import MovedError, Witnesses
 from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
-from pulsar_spark.spark.plan.loss_check import LossCheck
+from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import Life, Partition
@@ -44,7 +44,7 @@ from pulsar_spark.spark.plan.scalable.segments import (
 )
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, unregister
 from pulsar_spark.spark.plan.source_reporter import SourceReporter
-from pulsar_spark.spark.plan.start import Checkpoint, QueryStart, restart_query, start_before, start_query
+from pulsar_spark.spark.plan.start import QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.timing import QuietTime
 from pulsar_spark.spark.plan.topics import Topics, first_contact

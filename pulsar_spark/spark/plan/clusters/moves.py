@@ -26,11 +26,10 @@ from pulsar_spark.errors import OtherClusterError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters.witnesses import MovedError, copied_partition, iso_time
-from pulsar_spark.spark.plan.loss_check import LossCheck
+from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
 from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.ranges import plan_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
-from pulsar_spark.spark.plan.start import Checkpoint
 
 _log = logging.getLogger(__name__)
 
