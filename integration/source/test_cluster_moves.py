@@ -124,7 +124,7 @@ def test_rows_that_are_copied_after_the_move(two_clusters, geo_topic, caplog):
 
 
 def test_clients_may_write_what_seems_to_be_a_copy(two_clusters, geo_topic):
-    """So a query must not take it for more than it is: see the tests of `spark/plan/clusters`."""
+    """So a query must not take it for more than it is: see the tests of `spark/plan/clusters.py`."""
     (partition, *_) = (TopicName.parse(geo_topic).of_partition(number) for number in range(2))
     with RawConnection(two_clusters.b.service_url) as connection:
         property_ = {"key": b"__MSG_PROP_REPL_SOURCE_POSITION", "value": b"3:1"}

@@ -32,7 +32,7 @@ from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
+from pulsar_spark.spark.plan.clusters import Witnesses
 from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition

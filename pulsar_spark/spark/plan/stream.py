@@ -26,11 +26,10 @@ from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.clusters.moves import Moves
-from pulsar_spark.spark.plan.clusters.witnesses import MovedError, Witnesses
+from pulsar_spark.spark.plan.batch import MicroBatchPlanner
+from pulsar_spark.spark.plan.clusters import MovedError, Moves, Witnesses
 from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
 from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
-from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import Life, Partition
 from pulsar_spark.spark.plan.resolve import existing, probe_bounds

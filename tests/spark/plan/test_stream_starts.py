@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.client import Range
 from pulsar_spark.errors import BusyError
-from pulsar_spark.spark.plan import micro_batch, stream
+from pulsar_spark.spark.plan import batch, stream
 from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, reading, rows_of
 
 # ---- a fresh query
@@ -59,7 +59,7 @@ def test_each_micro_batch_is_logged_with_its_time_and_the_backlog_after_it(clust
         spark.trigger()
         assert spark.trigger() is None
         assert spark.trigger() is None
-    names = (micro_batch.__name__, stream.__name__)
+    names = (batch.__name__, stream.__name__)
     found = [record.getMessage() for record in caplog.records if record.name in names]
     assert found[0].startswith("a micro-batch of 1 tasks: ")
     assert str(first[-1]) in found[0]

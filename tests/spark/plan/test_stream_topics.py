@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.client import Kind, TopicEnd
 from pulsar_spark.errors import DataLossError, TopicNotFoundError
-from pulsar_spark.spark.plan import ends, micro_batch, source_reporter
+from pulsar_spark.spark.plan import batch, ends, source_reporter
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import P0, P1, KeptOffsets, SimulatedSpark, T, U, reading, rows_of
 
@@ -234,7 +234,7 @@ def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monk
 @pytest.fixture
 def slow_scan(cluster, several, monkeypatch):
     """A query whose probes of the topic u have no answer until the event is set; both topics have rows."""
-    monkeypatch.setattr(micro_batch, "PROMPT", 0.0)
+    monkeypatch.setattr(batch, "PROMPT", 0.0)
     monkeypatch.setattr(source_reporter, "_FIRST_PATIENCE", 0.0)
     for name in "tu":
         cluster.create(name)[0].produce(2)

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_spark.client import Source
 from pulsar_spark.errors import DataLossError, OtherClusterError
-from tests.spark.plan.clusters.pair import TIME, Pair, begun, begun_in_two, last, move, unfinished_in_two
+from tests.spark.plan.cluster_pair import TIME, Pair, begun, begun_in_two, last, move, unfinished_in_two
 from tests.spark.plan.simulated_spark import SimulatedSpark, T, at
 
 

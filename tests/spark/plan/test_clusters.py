@@ -12,9 +12,9 @@ from pulsar_spark.client import Calls, LastMessageId, Source, Witness
 from pulsar_spark.errors import DataLossError, DeadlineError, OtherClusterError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.plan import clusters as clusters_module
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
-from pulsar_spark.spark.plan.clusters import witnesses as witnesses_module
-from pulsar_spark.spark.plan.clusters.witnesses import Witnesses, copied_partition
+from pulsar_spark.spark.plan.clusters import Witnesses, copied_partition
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from tests.client.clients import wait_until
@@ -332,7 +332,7 @@ def test_the_names_of_clusters_are_those_of_copies_near_the_witness(cluster, top
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_few_entries_are_read_for_the_names_of_clusters(cluster, topic, monkeypatch, limit):
-    monkeypatch.setattr(witnesses_module, "_MAX_SEARCHED", limit)
+    monkeypatch.setattr(clusters_module, "_MAX_SEARCHED", limit)
     spark = begun(cluster, topic)
     original = topic.entries[4]
     topic.entries = [replace(topic.entries[4], publish_time=TIME + 1)]
@@ -346,7 +346,7 @@ def test_few_entries_are_read_for_the_names_of_clusters(cluster, topic, monkeypa
 @pytest.mark.parametrize(("limit", "is_found"), [(1, False), (2, True)])
 def test_copies_of_few_clusters_are_searched_for(cluster, topic, monkeypatch, limit, is_found):
     """A producer can write any number of names."""
-    monkeypatch.setattr(witnesses_module, "_MAX_CLUSTERS", limit)
+    monkeypatch.setattr(clusters_module, "_MAX_CLUSTERS", limit)
     spark = begun(cluster, topic)
     original = topic.entries[4].id
     topic.entries = [replace(topic.entries[4], publish_time=TIME, source=Source("x", at("1:1")))]

@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_spark.errors import OtherClusterError
 from tests.loops import a_few_of
-from tests.spark.plan.clusters.pair import TIME, Pair, begun, last, move
+from tests.spark.plan.cluster_pair import TIME, Pair, begun, last, move
 from tests.spark.plan.simulated_spark import SimulatedSpark, T, at
 
 

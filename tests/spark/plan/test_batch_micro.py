@@ -8,8 +8,8 @@ import pytest
 from pulsar_spark.client import Calls, InitialPosition
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.plan import micro_batch
-from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
+from pulsar_spark.spark.plan import batch as batch_module
+from pulsar_spark.spark.plan.batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
@@ -124,7 +124,7 @@ def test_a_slow_partition_is_waited_for_only_in_a_run_that_ends(cluster, partiti
 
     real, answered = cluster.probe_entries, threading.Event()
     monkeypatch.setattr(cluster, "probe_entries", probe_entries)
-    monkeypatch.setattr(micro_batch, "PROMPT", 0.0)
+    monkeypatch.setattr(batch_module, "PROMPT", 0.0)
     endless, ends = (planner(cluster, maxMessagesPerTrigger="100") for _ in range(2))
     assert endless.ends(partitions, START)[P1] == BEGIN
     timer = threading.Timer(0.2, answered.set)

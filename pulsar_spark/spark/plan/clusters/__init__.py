@@ -1,1 +1,0 @@
-"""Detects whether a restarted query's checkpoint belongs to another cluster."""
