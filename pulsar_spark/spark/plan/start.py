@@ -22,12 +22,12 @@ that this query never acknowledged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
-from pulsar_spark.client import Calls, InitialPosition, LastMessageId, PlanningClient, Range
+from pulsar_spark.client import Calls, LastMessageId, PlanningClient, Range
 from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
@@ -45,7 +45,7 @@ from pulsar_spark.spark.plan.resolve import (
     warn_of_late_starts,
 )
 from pulsar_spark.spark.plan.scalable.segments import done_in
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, is_registered, register, unregister
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics
 
@@ -69,13 +69,12 @@ def start_query(
     calls: Calls[Partition],
     options: SourceOptions,
     partitions: Iterable[TopicName],
-    empty: Container[TopicName] = (),
+    scalable: ScalableTopics,
 ) -> QueryStart:
     """Creates a new query's subscription, or opens the user's subscription, and moves it to the start.
 
     Args:
         partitions: existing partitions. Partitions deleted meanwhile are left out, unless they must exist.
-        empty: sealed partitions without messages.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.
@@ -86,7 +85,7 @@ def start_query(
     given = options.subscription
     name = given or f"{options.client.subscription_prefix}-{uuid4()}"
     starts = options.start.of(partitions)
-    scalable = {topic.base for topic in starts if topic.is_segment}
+    with_segments = {topic.base for topic in starts if topic.is_segment}
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
@@ -94,15 +93,9 @@ def start_query(
     _log.info("the subscription of the new query is %s", name)
     try:
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
-        answers = subscription.open(
-            {
-                topic: InitialPosition.LATEST
-                if start is PositionWord.LATEST or topic in empty
-                else InitialPosition.EARLIEST
-                for topic, start in starts.items()
-            }
-        )
-        register(client, options, scalable, name)  # after ``open``, which creates it at the right position
+        at_end = {topic for topic, start in starts.items() if start is PositionWord.LATEST}
+        answers = subscription.open(scalable.initial_positions(starts, at_end))
+        scalable.register(with_segments, name)  # after ``open``, which creates it at the right position
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -122,7 +115,7 @@ def start_query(
     except BaseException:  # also SystemExit, by which Spark ends the planner
         if given is None:
             subscription.unsubscribe()
-            unregister(client, options, scalable, name)
+            scalable.unregister(with_segments, name)
         else:
             subscription.close()
         raise
@@ -266,15 +259,13 @@ def restart_query(
         asked = [topic for topic in topics.partitions if topic in processed or topic.is_segment]
         # Missing subscriptions are found first, because opening creates them.
         missing = found.missing([topic for topic in asked if topic not in done])
-        loss_check.holding = {
-            topic for topic in scalable.topics if is_registered(client, options, topic, name)
-        }
+        loss_check.holding = {topic for topic in scalable.topics if scalable.is_registered(topic, name)}
         for topic, count in scalable.skipped_after(processed, loss_check.holding).items():
             loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         for topic in sorted(processed.keys() - set(topics.partitions) - done):
             checkpoint.report_absent(loss_check, topic)
         # Registered after these checks: if they fail by data loss, the next start must find the same state.
-        register(client, options, scalable.topics, name)
+        scalable.register(scalable.topics, name)
         answers = found.open(scalable.initial_positions(topics.partitions, at_end=processed))
         found.begin_before(topic for topic in answers if topic not in processed)
         loss_check.why_unsure = witnesses.why_unsure(checkpoint.end.witness, processed, missing, answers)

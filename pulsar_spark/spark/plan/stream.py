@@ -41,7 +41,7 @@ from pulsar_spark.spark.plan.scalable.segments import (
     not_ended,
     without_done,
 )
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics, unregister
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from pulsar_spark.spark.plan.source_reporter import SourceReporter
 from pulsar_spark.spark.plan.start import QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -94,7 +94,7 @@ class QueryPlanner:
         """
         if self._fresh is None:
             started = start_query(
-                self._client, self._calls, self._options, self._topics.partitions, self._scalable.empty
+                self._client, self._calls, self._options, self._topics.partitions, self._scalable
             )
             name, positions = self._track(started).name, started.positions
             if end is not None:
@@ -410,7 +410,7 @@ class QueryPlanner:
         made_here = own and self._fresh is not None and subscription.name == self._fresh.subscription
         if (made_here and not self._fresh_is_planned) or not self._options.retain_subscription:
             subscription.unsubscribe()
-            unregister(self._client, self._options, self._scalable.topics, subscription.name)
+            self._scalable.unregister(self._scalable.topics, subscription.name)
         else:
             subscription.close()
 

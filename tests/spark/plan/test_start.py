@@ -9,6 +9,7 @@ from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.partition import Partition
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from pulsar_spark.spark.plan.start import after_start_times, start_query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
@@ -22,8 +23,12 @@ def cluster():
     return two_ledgers()
 
 
+def started(cluster, options, partitions):
+    return start_query(cluster, Calls(), options, partitions, ScalableTopics(cluster, options))
+
+
 def start(cluster, **options):
-    return start_query(cluster, Calls(), options_of(topic="t", **options), [T])
+    return started(cluster, options_of(topic="t", **options), [T])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_a_subscription_that_the_user_named_is_made_at_the_end_where_it_does_not
     cluster.create("u")[0].produce(2)
     cluster.topics[T].cursors["mine"] = MessageId(10, 1)
     options = options_of(topics="t,u", predefinedSubscription="mine")
-    found = start_query(cluster, Calls(), options, [T, other])
+    found = started(cluster, options, [T, other])
     assert found.positions == {T: MessageId(10, 1), other: MessageId(10, 1)}
     assert cluster.topics[other].cursors == {"mine": MessageId(10, 1)}
 
@@ -152,17 +157,17 @@ def test_a_start_that_fails_removes_what_it_made(cluster, monkeypatch, name):
     topic = ScalableTopic(cluster).name
     given = options_of(topic=str(topic), admin__url="http://localhost:1", startingTime=iso_time(5), **options)
     with pytest.raises(BusyError):
-        start_query(cluster, Calls(), given, cluster.partitions(topic))
+        started(cluster, given, cluster.partitions(topic))
     assert cluster.registered == {topic: set() if name is None else {"mine"}}
 
 
 def test_a_topic_that_is_deleted_while_the_query_starts_is_an_error_if_it_is_named(cluster):
     gone = TopicName.parse("gone")
     with pytest.raises(TopicNotFoundError, match=r"deleted while the query started.*gone"):
-        start_query(cluster, Calls(), options_of(topics="t,gone"), [T, gone])
+        started(cluster, options_of(topics="t,gone"), [T, gone])
     assert cluster.topics[T].cursors == {}
     for options in ({"topicsPattern": ".*"}, {"topics": "t,gone", "waitingForNonExistedTopic": "true"}):
-        found = start_query(cluster, Calls(), options_of(Mode.STREAM, **options), [T, gone])
+        found = started(cluster, options_of(Mode.STREAM, **options), [T, gone])
         assert list(found.positions) == [T]
 
 
@@ -195,7 +200,7 @@ def test_a_query_begins_where_another_ended(cluster):
     cluster.create("u")[0].produce(2)
     ended = '{"subscription": "old", "topics": {"persistent://public/default/t": {"-1": "20:0"}}}'
     options = options_of(topics="t,u", startingOffsets=ended)
-    found = start_query(cluster, Calls(), options, [T, TopicName.parse("u")])
+    found = started(cluster, options, [T, TopicName.parse("u")])
     assert list(found.positions.values()) == [MessageId(20, 0), MessageId(10, -1)]
     assert found.subscription.name != "old"
     assert cluster.topics[T].cursors == {found.subscription.name: MessageId(20, 0)}

@@ -39,51 +39,6 @@ _log = logging.getLogger(__name__)
 _WHY = "brokers keep the segments of a scalable topic only for a subscription that is registered on it"
 
 
-def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
-    """Whether a subscription is registered on a scalable topic; None for a missing topic.
-
-    False without the URL of an admin service. The cursors of segments do not show this, because a cursor
-    created only on a segment retains nothing.
-
-    Raises:
-        BrokerError: the admin service refused, or did not answer.
-    """
-    if options.admin_url is None:
-        return False
-    try:
-        return client.admin(options.admin_url).scalable_subscriptions(topic).get(name) == "STREAM"
-    except TopicNotFoundError:
-        return None
-    except PulsarError as error:
-        raise error.noting(_WHY) from error
-
-
-def register(client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str) -> None:
-    """Registers a subscription on those scalable topics on which it is not registered yet.
-
-    Does nothing without the URL of an admin service. If the subscription does not exist on an active segment,
-    the broker creates it there, at the segment's first message.
-    """
-    if options.admin_url is not None:
-        for topic in topics:
-            try:
-                client.admin(options.admin_url).hold_scalable(topic, name)
-            except PulsarError as error:
-                raise error.noting(_WHY) from error
-
-
-def unregister(
-    client: PlanningClient, options: SourceOptions, topics: Iterable[TopicName], name: str
-) -> None:
-    """Removes a subscription from scalable topics. Failures are logged."""
-    if options.admin_url is not None:
-        for topic in topics:
-            try:
-                client.admin(options.admin_url).release_scalable(topic, name)
-            except PulsarError as error:
-                _log.warning("subscription %s cannot be removed from topic %s: %s", name, topic, error)
-
-
 class ScalableTopics:
     """The scalable topics that a streaming query reads.
 
@@ -205,6 +160,47 @@ class ScalableTopics:
         legacy |= {name: segment for name, segment in layout.segments.items() if segment.is_legacy}
         return layout._replace(segments=legacy | dict(layout.segments))
 
+    def is_registered(self, topic: TopicName, name: str) -> bool | None:
+        """Whether a subscription is registered on a scalable topic; None for a missing topic.
+
+        False without the URL of an admin service. The cursors of segments do not show this, because a cursor
+        created only on a segment retains nothing.
+
+        Raises:
+            BrokerError: the admin service refused, or did not answer.
+        """
+        if self._options.admin_url is None:
+            return False
+        try:
+            admin = self._client.admin(self._options.admin_url)
+            return admin.scalable_subscriptions(topic).get(name) == "STREAM"
+        except TopicNotFoundError:
+            return None
+        except PulsarError as error:
+            raise error.noting(_WHY) from error
+
+    def register(self, topics: Iterable[TopicName], name: str) -> None:
+        """Registers a subscription on those scalable topics on which it is not registered yet.
+
+        Does nothing without the URL of an admin service. If the subscription does not exist on an active
+        segment, the broker creates it there, at the segment's first message.
+        """
+        if self._options.admin_url is not None:
+            for topic in topics:
+                try:
+                    self._client.admin(self._options.admin_url).hold_scalable(topic, name)
+                except PulsarError as error:
+                    raise error.noting(_WHY) from error
+
+    def unregister(self, topics: Iterable[TopicName], name: str) -> None:
+        """Removes a subscription from scalable topics. Failures are logged."""
+        if self._options.admin_url is not None:
+            for topic in topics:
+                try:
+                    self._client.admin(self._options.admin_url).release_scalable(topic, name)
+                except PulsarError as error:
+                    _log.warning("subscription %s cannot be removed from topic %s: %s", name, topic, error)
+
     def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
         """Registers the subscription again if it was removed; returns True in this case.
 
@@ -212,7 +208,7 @@ class ScalableTopics:
         """
         name = self.subscription
         try:
-            if name is None or is_registered(self._client, self._options, topic, name) is not False:
+            if name is None or self.is_registered(topic, name) is not False:
                 return False
             _log.warning("subscription %s was removed from %s; it is registered again", name, topic)
             self._unheld |= {each: known.final_ends.get(each) for each in known.layout.segments}
@@ -223,7 +219,7 @@ class ScalableTopics:
 
     def _hold(self, topic: TopicName, name: str) -> None:
         try:
-            register(self._client, self._options, [topic], name)
+            self.register([topic], name)
         except BrokerError as error:
             raise _as_retriable(error) from error
 
@@ -238,7 +234,7 @@ class ScalableTopics:
         final = None if order is None else order.final_ends.get(segment)
         if segment in self._unheld:
             final = self._unheld[segment]
-        elif is_registered(self._client, self._options, segment.base, name) is not False:
+        elif self.is_registered(segment.base, name) is not False:
             return False
         return final is None or (final.is_entry and position.last_whole_entry < final)
 

@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.errors import AuthError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.plan.scalable.topics import register, unregister
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import options_of
@@ -21,21 +21,23 @@ def cluster():
     return cluster
 
 
-def options(topics):
-    return options_of(topics=topics, admin__url="http://localhost:1")
+def scalable(cluster, topics):
+    return ScalableTopics(cluster, options_of(topics=topics, admin__url="http://localhost:1"))
 
 
 def test_scalable_topics_get_it_and_lose_it(cluster):
-    register(cluster, options(f"{NAME},classic"), [NAME], "s")
-    register(cluster, options(f"{NAME},classic"), [NAME], "s")
+    topics = scalable(cluster, f"{NAME},classic")
+    topics.register([NAME], "s")
+    topics.register([NAME], "s")
     assert cluster.registered == {NAME: {"s"}}
-    unregister(cluster, options(f"{NAME},classic"), [NAME], "s")
+    topics.unregister([NAME], "s")
     assert cluster.registered == {NAME: set()}
 
 
 def test_classic_topics_need_no_admin_service(cluster):
-    register(cluster, options_of(topic="classic"), [], "s")
-    unregister(cluster, options_of(topic="classic"), [], "s")
+    topics = ScalableTopics(cluster, options_of(topic="classic"))
+    topics.register([], "s")
+    topics.unregister([], "s")
 
 
 def test_a_refusal_is_an_error_before_and_a_warning_after(cluster, caplog):
@@ -47,7 +49,7 @@ def test_a_refusal_is_an_error_before_and_a_warning_after(cluster, caplog):
 
     cluster.admin = lambda url: Refusing()
     with pytest.raises(AuthError, match="only for a subscription that is registered"):
-        register(cluster, options(str(NAME)), [NAME], "s")
+        scalable(cluster, str(NAME)).register([NAME], "s")
     with caplog.at_level(logging.WARNING):
-        unregister(cluster, options(str(NAME)), [NAME], "s")
+        scalable(cluster, str(NAME)).unregister([NAME], "s")
     assert str(NAME) in caplog.text
