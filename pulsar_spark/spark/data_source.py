@@ -56,8 +56,7 @@ _KEY = "pulsar_spark.options"
 def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
     """Returns the options of a table that is being created; None if no table is being created.
 
-    Raises:
-        OptionError: there are no options, or an option is secret and Spark would show it with the columns.
+    Raises OptionError: there are no options, or an option is secret and Spark would show it with the columns.
     """
     given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.startswith(_PREFIX)}
     if not given and options.keys() >= _OF_A_TABLE:
@@ -299,9 +298,8 @@ def _link_for_streams(archives: list[str] | None) -> None:
 
     The planner imports only from ``streaming_job``, a subfolder of Spark's files, so links are made there.
 
-    Args:
-        archives: names of the added zip files and jars. None: this Spark version does not list them, so a
-            package that was loaded from an archive raises UnsupportedError.
+    ``archives``: names of the added zip files and jars. None: this Spark version does not list them, so a
+    package that was loaded from an archive raises UnsupportedError.
     """
     files = Path(SparkFiles.getRootDirectory())
     if archives is None:

@@ -31,8 +31,7 @@ def use_this_python(context: SparkContext) -> None:
     Python of a notebook's kernel, of an IDE, or of an environment that is not activated is often different.
     Executors of a cluster have their own Pythons at other paths, so they are not changed.
 
-    Args:
-        context: context of the session. Functions registered or run before keep their Python.
+    ``context``: context of the session. Functions registered or run before keep their Python.
     """
     if _VARIABLE not in os.environ and (context.master or "").startswith("local"):
         context.pythonExec = sys.executable
@@ -41,8 +40,7 @@ def use_this_python(context: SparkContext) -> None:
 def application_folder() -> Path:
     """Returns Spark's folder for the application's files, which only its user can read.
 
-    Raises:
-        RuntimeError: this process is neither Spark's driver nor started by Spark.
+    Raises RuntimeError: this process is neither Spark's driver nor started by Spark.
     """
     try:
         root = SparkFiles.getRootDirectory()
@@ -94,8 +92,7 @@ _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "
 def set_up_logs(level: int | None) -> None:
     """Lets this process print this package's log lines of a level and above, each once.
 
-    Args:
-        level: level of :mod:`logging`; None: the configured level, or WARNING.
+    ``level``: level of :mod:`logging`; None: the configured level, or WARNING.
     """
     _logger.setLevel(logging.NOTSET if level is None else level)
     if not _logger.hasHandlers():

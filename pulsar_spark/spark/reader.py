@@ -62,8 +62,7 @@ _LIMITED = 1
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming source. Creating it never fails, because Spark would replace the error by its own.
 
-    Args:
-        rows: the source's plan of rows; None if Spark did not request the schema.
+    ``rows``: the source's plan of rows; None if Spark did not request the schema.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:

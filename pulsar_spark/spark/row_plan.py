@@ -77,8 +77,7 @@ class RowPlan:
     def projected(self, wanted: StructType) -> RowPlan:
         """Returns the plan, limited to the columns that the user selects.
 
-        Raises:
-            OptionError: a column does not exist, or cannot have its type.
+        Raises OptionError: a column does not exist, or cannot have its type.
         """
         columns = self.columns.projected(wanted)
         if self.reader is not None and columns is not self.columns:
@@ -149,9 +148,8 @@ def _typed(options: SourceOptions, reader: ReaderSchema, wanted: StructType | No
 def _given_reader(found: _Found, values: ValueOptions) -> ReaderSchema:
     """Returns the user's schema, of the same type as the topics' schemas.
 
-    Raises:
-        OptionError: the type is unknown, topics have several types, or the schema cannot read a topic's
-            values.
+    Raises OptionError: the type is unknown, topics have several types, or the schema cannot read a topic's
+    values.
     """
     value = values.schema and partial(given_schema, "valueSchema", values.schema, message=values.message)
     key = values.key_schema and partial(given_schema, "keySchema", values.key_schema)

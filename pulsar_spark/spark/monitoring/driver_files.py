@@ -76,11 +76,7 @@ _totals = DriverFiles("pulsar_spark_sinks")
 
 
 class SinkTotals(NamedTuple):
-    """Sums over micro-batches.
-
-    Attributes:
-        bytes: stored bytes of their entries.
-    """
+    """Sums over micro-batches. ``bytes``: stored bytes of their entries."""
 
     messages: int = 0
     bytes: int = 0
@@ -128,9 +124,8 @@ _topics = DriverFiles("pulsar_spark_sink_topics")
 def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> None:
     """Adds the topics of a micro-batch; only one process of a query may call it at a time.
 
-    Args:
-        topics: full names of topics, without partitions. Topics beyond ``MAX_TOPICS`` are left out with a
-            warning.
+    ``topics``: full names of topics, without partitions. Topics beyond ``MAX_TOPICS`` are left out with a
+    warning.
     """
     try:
         known = _read_topics(query)

@@ -17,8 +17,7 @@ PREFIX = "pulsar_spark_"
 class Snapshot(NamedTuple):
     """Data of the page and the metrics at one time.
 
-    Attributes:
-        failed_runs: number of runs that have ended with an error, by name of the query.
+    ``failed_runs``: number of runs that have ended with an error, by name of the query.
     """
 
     time_ms: int

@@ -20,11 +20,7 @@ _NOTHING = SinkTotals()
 
 
 class BatchPoint(NamedTuple):
-    """One micro-batch.
-
-    Attributes:
-        time_ms: end of the micro-batch, in ms since 1970.
-    """
+    """One micro-batch. ``time_ms``: end of the micro-batch, in ms since 1970."""
 
     time_ms: int
     rows_per_second: float

@@ -71,8 +71,7 @@ class EntryMeans(NamedTuple):
 class SourceReport:
     """The report of one source in one run of a query.
 
-    Attributes:
-        batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
+    ``batch_bytes``: estimate of the stored bytes that the micro-batch reads; None if unknown.
     """
 
     planner: str
@@ -89,9 +88,8 @@ class SourceReport:
     def to_json(self, topics: Json | None = None) -> Json:
         """Returns the report as JSON for Spark, see the module.
 
-        Args:
-            topics: JSON of all partitions. None: it is made from ``partitions``, which may lack partitions
-                without a backlog.
+        ``topics``: JSON of all partitions. None: it is made from ``partitions``, which may lack those without
+        a backlog.
         """
         if topics is None:
             topics = {}
@@ -122,8 +120,7 @@ class SourceReport:
     def parse(cls, text: str | None) -> SourceReport | None:
         """Reads a report; None for a missing report, or that of another source.
 
-        Raises:
-            ValueError: the text is a report of this source, but cannot be read.
+        Raises ValueError: the text is a report of this source, but cannot be read.
         """
         try:
             found = json.loads(text or "null")

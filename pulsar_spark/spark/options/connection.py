@@ -48,8 +48,7 @@ class EncryptionOptions:
 class DecryptionOptions:
     """Options of decryption.
 
-    Attributes:
-        key_reader: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
+    ``key_reader``: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
     """
 
     key_reader: Path | str | None
@@ -60,8 +59,7 @@ class DecryptionOptions:
 def encryptor_of(options: EncryptionOptions) -> Encryptor:
     """Returns this process's encryptor for the options, so that tasks share a data key.
 
-    Raises:
-        OptionError: the key reader cannot be imported, or is not a class of key readers.
+    Raises OptionError: the key reader cannot be imported, or is not a class of key readers.
     """
     return Encryptor(_key_reader(options.key_reader), options.keys, options.action)
 
@@ -308,8 +306,7 @@ TOPIC = CONNECTION.add_optional(
 def client_options(values: Values) -> ClientOptions:
     """Returns the address of the cluster and the login.
 
-    Raises:
-        OptionError: the service URL is missing, or the options of the login cannot be used together.
+    Raises OptionError: the service URL is missing, or the options of the login cannot be used together.
     """
     service_url = values[SERVICE_URL]
     if service_url is None:

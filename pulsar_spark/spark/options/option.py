@@ -81,8 +81,7 @@ class Table(list[Option[Any]]):
 class Values:
     """The values of all options of source or sink; ``values[option]`` has the option's type.
 
-    Attributes:
-        given: options that the user set, in the order of the tables.
+    ``given``: options that the user set, in the order of the tables.
     """
 
     by_name: Mapping[str, Any]

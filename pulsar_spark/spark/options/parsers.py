@@ -109,8 +109,7 @@ def non_empty(text: str) -> str:
 def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Parser[T]:
     """Returns a parser of case-insensitive names to their values.
 
-    Args:
-        others: names that only other connectors accept -> the name to use here, which the error suggests.
+    ``others``: names that only other connectors accept, each with its replacement for the error's text.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 

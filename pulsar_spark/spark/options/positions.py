@@ -67,8 +67,7 @@ class Positions:
     def of(self, partitions: Iterable[TopicName]) -> dict[TopicName, Position]:
         """Returns the position of each partition that is read.
 
-        Raises:
-            OptionError: a partition has no position, or a named partition is not read.
+        Raises OptionError: a partition has no position, or a named partition is not read.
         """
         if self.everywhere is not None:
             return dict.fromkeys(partitions, self.everywhere)
@@ -124,8 +123,7 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
 def parse_times(option: str, text: str) -> Positions:
     """Parses ``startingTime`` or ``endingTime``; a time of day without a zone is UTC.
 
-    Raises:
-        OptionError: the text has none of the forms, or is a number that must be seconds.
+    Raises OptionError: the text has none of the forms, or is a number that must be seconds.
     """
     if not text.startswith("{"):
         return Positions(option, _time(option, text))

@@ -52,8 +52,7 @@ class Limits:
 class SubscriptionSettings:
     """Settings of a durable subscription, sent with SUBSCRIBE.
 
-    Attributes:
-        is_replicated: True if brokers copy its position to other clusters; None: by the namespace's policy.
+    ``is_replicated``: True if brokers copy its position to other clusters; None: by the namespace's policy.
     """
 
     properties: tuple[tuple[str, str], ...] = ()

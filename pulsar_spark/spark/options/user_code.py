@@ -18,8 +18,7 @@ from pulsar_spark.errors import OptionError
 def load_function(option: str, name: str) -> Callable[..., Any]:
     """Returns the function ``name`` (``package.module.name``).
 
-    Raises:
-        OptionError: the function cannot be imported here, or does not accept two arguments.
+    Raises OptionError: the function cannot be imported here, or does not accept two arguments.
     """
     found = _load(option, name, "function")
     if not callable(found) or isinstance(found, type) or not _takes_two(found):
@@ -33,8 +32,7 @@ def load_function(option: str, name: str) -> Callable[..., Any]:
 def load_class(option: str, name: str, *methods: str) -> type[Any]:
     """Returns the class ``name`` (``package.module.Class``).
 
-    Raises:
-        OptionError: the class cannot be imported here, or lacks one of the methods.
+    Raises OptionError: the class cannot be imported here, or lacks one of the methods.
     """
     found = _load(option, name, "Class")
     if not isinstance(found, type) or not all(callable(getattr(found, each, None)) for each in methods):

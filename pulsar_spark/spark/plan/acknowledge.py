@@ -22,8 +22,7 @@ _log = logging.getLogger(__name__)
 class Acknowledger:
     """Acknowledges a query's partitions.
 
-    Args:
-        reopen: function that opens lost consumers again, and returns the partitions that have answered.
+    ``reopen``: function that opens lost consumers again, and returns the partitions that have answered.
     """
 
     def __init__(
@@ -145,8 +144,7 @@ def _warn_of_chunks(partitions: Iterable[Partition]) -> None:
 class _Found(NamedTuple):
     """The result of a probe.
 
-    Attributes:
-        published: publish time of ``entry`` in ms; 0 without chunks; the error of a failed probe.
+    ``published``: publish time of ``entry`` in ms if there are chunks; the error if the probe failed.
     """
 
     entry: MessageId

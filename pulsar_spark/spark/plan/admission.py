@@ -68,8 +68,7 @@ class Room(NamedTuple):
 class Taken(NamedTuple):
     """The probed entries of a partition that a batch reads.
 
-    Attributes:
-        room: unused part of the partition's share, for entries that were not probed; None: take none of them.
+    ``room``: rest of the partition's share, if entries that were not probed may be added; None: none may.
     """
 
     end: MessageId
@@ -81,8 +80,7 @@ class Taken(NamedTuple):
 class Admission:
     """Plans the ends of one query's micro-batches.
 
-    Attributes:
-        failed: partitions for which the broker has not answered, or not completely, in the last plan.
+    ``failed``: partitions for which the broker has not answered, or not completely, in the last plan.
     """
 
     def __init__(self, limits: Limits, source: BrokerProbe, calls: Calls[Partition]) -> None:

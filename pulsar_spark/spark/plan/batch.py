@@ -119,8 +119,7 @@ class MicroBatchPlanner:
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
         """Returns the tasks of the micro-batch ``(start, end]``, without partitions deleted or set back.
 
-        Args:
-            partitions: state of each partition, in which ``is_start_time_found`` is stored.
+        ``partitions``: state of each partition, in which ``is_start_time_found`` is stored.
         """
         planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
         existing = [

@@ -45,8 +45,7 @@ class ScanLimit(NamedTuple):
 class LedgerEnd(NamedTuple):
     """The end of a ledger.
 
-    Attributes:
-        size: bytes of all its entries; None if the admin service did not return them.
+    ``size``: bytes of all its entries; None if the admin service did not return them.
     """
 
     entry: int
@@ -201,8 +200,7 @@ class KnownEntries:
         Each round requests a number of messages estimated from the entries so far, to need few rounds and few
         surplus entries.
 
-        Raises:
-            DeadlineError: no entry is known, and the broker sends none.
+        Raises DeadlineError: no entry is known, and the broker sends none.
         """
         while self.reached < end and not self.is_full and not self.is_late:
             count, known = self.messages, self.size

@@ -106,8 +106,7 @@ class Witnesses:
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
         """Returns an entry before the start of a new query, as its first witness; None if there is none.
 
-        Raises:
-            BrokerError: the broker did not answer.
+        Raises BrokerError: the broker did not answer.
         """
         if not positions:
             return None
@@ -256,9 +255,7 @@ class Witnesses:
     ) -> str:
         """Returns a reason to suspect another cluster, which :meth:`check` could not prove; empty for none.
 
-        Args:
-            missing: partitions that lacked the subscription before it was opened there.
-            answers: the broker's answers to opening it.
+        ``missing``: partitions without the subscription when it was opened, with these ``answers``.
         """
         if witness is None:  # compares the starts of partitions that were empty: (ledger, -1)
             named = self._options.start.named

@@ -303,8 +303,7 @@ class LossReporter:
     def lost(self, topic: TopicName, lost: LostRange) -> None:
         """Reports lost messages of a partition; the query then continues with the remaining messages.
 
-        Raises:
-            DataLossError: losses are errors; the error has the topic and the range.
+        Raises DataLossError: losses are errors; the error has the topic and the range.
         """
         self._report(
             DataLossError(
@@ -339,8 +338,7 @@ class LossReporter:
     def set_back(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
         """Reports a partition that ends at ``last``, before ``position``, which was processed.
 
-        Raises:
-            DataLossError: losses are errors; otherwise the query continues from ``last``.
+        Raises DataLossError: losses are errors; otherwise the query continues from ``last``.
         """
         self._report(
             DataLossError(

@@ -50,8 +50,7 @@ Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarE
 class EndAnswers(NamedTuple):
     """The result of one refresh.
 
-    Attributes:
-        arrived: partitions whose tails received an entry or the end of the topic.
+    ``arrived``: partitions whose tails received an entry or the end of the topic.
     """
 
     answers: Mapping[Partition, LastMessageId]

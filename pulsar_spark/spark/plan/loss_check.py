@@ -72,9 +72,8 @@ class LossCheck:
     ) -> None:
         """Judges changes of a partition while the query was stopped, and retains unprocessed messages.
 
-        Raises:
-            DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next start
-                finds the same state.
+        Raises DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next
+        start finds the same state.
         """
 
         def judge(stored: Stored | None) -> Judgement:
@@ -204,8 +203,7 @@ class LossCheck:
     def report_deleted(self, topic: TopicName, state: Partition) -> None:
         """Reports a partition that was deleted while the query runs.
 
-        Raises:
-            DataLossError: known messages of the partition are not processed.
+        Raises DataLossError: known messages of the partition are not processed.
         """
         lost = lost_by_deletion(state.position_or_start, state.last)
         if lost is not None:
@@ -226,9 +224,8 @@ class LossCheck:
 
         A missing segment of a topic in :attr:`holding` is no loss: brokers deleted it after it was read.
 
-        Raises:
-            DataLossError: planned messages are gone. Or the options name the partition, which may have had
-                later messages.
+        Raises DataLossError: planned messages are gone, or the options name the partition, so later messages
+        may be lost.
         """
         self.absent.add(topic)
         if topic.scalable in self.holding:
@@ -251,8 +248,7 @@ class LossCheck:
 class Checkpoint(NamedTuple):
     """The end of a query's last micro-batch in Spark's checkpoint.
 
-    Attributes:
-        end: end of the last micro-batch; it names the subscription.
+    ``end``: end of the last micro-batch; it names the subscription.
     """
 
     end: Offsets

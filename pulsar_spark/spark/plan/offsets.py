@@ -101,9 +101,8 @@ class Offsets:
         An unknown key is refused, because a newer version wrote it: its positions may need the key, and the
         next checkpoint would drop it.
 
-        Raises:
-            OptionError: ``data`` is another dict, for example the offset of another source or of a newer
-                version.
+        Raises OptionError: ``data`` is another dict, for example the offset of another source or of a newer
+        version.
         """
         if not isinstance(data, dict):  # for example the number that Spark's rate source writes
             raise _not_ours(data)

@@ -304,8 +304,7 @@ class Partition:
     def ack_step(self, now: float, expire: float, *, is_polled: bool = False) -> AckStep:
         """Returns the next step in acknowledging processed entries, by the first table of the module.
 
-        Args:
-            is_polled: whether more triggers are expected soon.
+        ``is_polled``: whether more triggers are expected soon.
         """
         done = self.processed
         if done is None or not self.is_unacknowledged(done) or (self.has_chunks and expire == 0):
@@ -396,9 +395,8 @@ class Partition:
     def dated(self, entry: MessageId, time_ms: int, now: float) -> None:
         """Records the publish time of a processed entry, if chunks were found.
 
-        Args:
-            time_ms: publish time of the entry in ms since 1970. Producers' clocks differ, so a position's
-                recorded time is at least the time of the position before it.
+        ``time_ms``: publish time of the entry in ms since 1970. Producers' clocks differ, so a position's
+        recorded time is at least the time of the position before it.
         """
         assert self._held is not None
         latest = self._held[-1].time_ms if self._held else 0
@@ -409,8 +407,7 @@ class Partition:
     def settle(self, expire: float) -> MessageId:
         """Returns the position up to which processed messages may be acknowledged; EARLIEST for none.
 
-        Args:
-            expire: seconds to wait for the rest of an incomplete message, by publish times. 0: no limit.
+        ``expire``: seconds to wait for the rest of an incomplete message, by publish times. 0: no limit.
         """
         done, held = self.processed, self._held
         assert done is not None

@@ -28,8 +28,7 @@ def probe_bounds(
 ) -> dict[TopicName, PartitionBounds]:
     """Requests the first and last positions of partitions, in parallel.
 
-    Args:
-        must_exist: whether a missing partition is an error; otherwise it is left out.
+    ``must_exist``: whether a missing partition is an error; otherwise it is left out.
     """
     calls = {topic: partial(client.bounds, topic) for topic in topics}
     leave_out = () if must_exist else TopicNotFoundError
@@ -153,8 +152,7 @@ def existing(
 ) -> dict[TopicName, MessageId | None]:
     """Returns the positions of a durable subscription; None for partitions without the subscription.
 
-    Raises:
-        BusyError: another consumer uses the subscription.
+    Raises BusyError: another consumer uses the subscription.
     """
 
     def mark_delete(topic: TopicName) -> MessageId | None:

@@ -82,9 +82,8 @@ class EntrySampler:
     def refresh(self, backlogs: Mapping[TopicName, tuple[MessageId, MessageId, int]]) -> None:
         """Adds the results of probes, and starts another probe if it is due. Never raises.
 
-        Args:
-            backlogs: for each partition, the position up to which it is processed, its last message, and the
-                number of entries in between.
+        ``backlogs``: for each partition, the position up to which it is processed, its last message, and the
+        number of entries in between.
         """
         now = self._client.now()
         calls: dict[TopicName, Callable[[], _Sample]] = {}
@@ -132,8 +131,7 @@ _PATIENCE = 0.5  # seconds to wait for these probes
 class Waiting(NamedTuple):
     """The state of a partition at a trigger.
 
-    Attributes:
-        last: its last message; ``MessageId.EARLIEST`` if there is none.
+    ``last``: its last message; ``MessageId.EARLIEST`` if there is none.
     """
 
     position: MessageId
@@ -165,9 +163,8 @@ class _Probe(NamedTuple):
 class _Known:
     """State and publish time of a partition at its last trigger.
 
-    Attributes:
-        time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
-            1970; 0 if it is unknown.
+    ``time_ms``: the earliest time at which its first unprocessed message may have been published, in ms since
+    1970; 0 if it is unknown.
     """
 
     seen: Waiting
@@ -200,8 +197,7 @@ class OldestMessages:
     def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:
         """Updates the partitions at a trigger, and probes some with inexact times; never raises.
 
-        Args:
-            partitions: partitions of the query; unchanged ones may be left out if they have no backlog.
+        ``partitions``: partitions of the query; unchanged ones may be left out if they have no backlog.
         """
         known, before_ms, self._triggered_ms = self._known, self._triggered_ms, now_ms
         for topic, seen in partitions.items():
@@ -305,9 +301,8 @@ class SourceReporter:
     ) -> Json:
         """Returns the report of the last trigger, see :mod:`source_report`.
 
-        Args:
-            changed: partitions that differ from the last report, have a backlog, or have a planned
-                micro-batch.
+        ``changed``: partitions that differ from the last report, have a backlog, or have a planned
+        micro-batch.
         """
         means = self._samples.means
         backlogs = {

@@ -53,11 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueryStart(NamedTuple):
-    """A query at the start of its run.
-
-    Attributes:
-        positions: start position of each partition, exclusive.
-    """
+    """A query at the start of its run. ``positions``: start position of each partition, exclusive."""
 
     subscription: Subscription
     answers: Mapping[TopicName, LastMessageId]
@@ -127,8 +123,7 @@ def start_before(
 ) -> dict[TopicName, MessageId]:
     """Returns the start positions, limited to the ends of the first batch, so that no message is skipped.
 
-    Raises:
-        OptionError: the user gave a message id after the batch's end.
+    Raises OptionError: the user gave a message id after the batch's end.
     """
     late = {
         topic: ends[topic]
@@ -179,8 +174,7 @@ def after_start_times(
 ) -> list[Range]:
     """Leaves out messages published before ``startingTime`` but stored after the query began.
 
-    Args:
-        partitions: state of each partition; stores whether the time was found.
+    ``partitions``: state of each partition; stores whether the time was found.
     """
     start = options.start
     searched: dict[TopicName, Callable[[], MessageId]] = {}

@@ -89,8 +89,7 @@ class QueryPlanner:
     def initial(self, end: Offsets | None = None) -> Offsets:
         """Returns the start of a query without a checkpoint; the same in all calls of one run.
 
-        Args:
-            end: end of the first batch, if Spark has recorded it before the start.
+        ``end``: end of the first batch, if Spark has recorded it before the start.
         """
         if self._fresh is None:
             started = start_query(
@@ -108,8 +107,7 @@ class QueryPlanner:
     def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:
         """Returns the present ends of all topic partitions, for the first offset in a checkpoint.
 
-        Raises:
-            BusyError: another query uses the subscription, so the offset must not name it.
+        Raises BusyError: another query uses the subscription, which the checkpoint would name from now on.
         """
         ends = self.ends()
         existing(self._client, ends, subscription)

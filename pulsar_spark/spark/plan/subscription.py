@@ -42,8 +42,7 @@ _OPENED_AT_ONCE = 32
 class OpenAnswers(NamedTuple):
     """The result of opening a subscription on partitions.
 
-    Attributes:
-        opened: end of each partition, and the subscription's position.
+    ``opened``: end of each partition, and the subscription's position.
     """
 
     opened: Mapping[TopicName, LastMessageId]
@@ -113,8 +112,7 @@ class Subscription:
     ) -> OpenAnswers:
         """Like :meth:`open`, but a failure on some partitions is not an error.
 
-        Args:
-            patience: seconds to wait; later calls return late results. None: wait for all results.
+        ``patience``: seconds to wait; later calls return late results. None: wait for all results.
         """
         answers = self.openings.run(
             {topic: partial(self._open_one, topic, position) for topic, position in initial.items()},
@@ -237,9 +235,8 @@ class Subscription:
 
         A partition without an answer is silent, until a later call receives the answer.
 
-        Args:
-            patience: seconds to wait for partitions that have answered promptly before; None: wait for all
-                answers.
+        ``patience``: seconds to wait for partitions that have answered promptly before; None: wait for all
+        answers.
         """
         kept = {each: answer for each, answer in self._answers.items() if not each.is_closed}
         self._answers = {}
@@ -354,9 +351,8 @@ class Subscription:
         acknowledges the last message, or if the topic is terminated later. A tail (``client/reading/probe``)
         has a permit, so it always receives the end.
 
-        Args:
-            is_expected: function that returns whether a topic is a segment, which ends because newer segments
-                follow.
+        ``is_expected``: function that returns whether a topic is a segment, which ends because newer segments
+        follow.
         """
         for topic, state in self.unsettled.items():
             if state.topic_end is None:

@@ -69,8 +69,7 @@ class EndSchedule:
     def followed(self, now: float, partitions: int, number: int) -> None:
         """Sets the time of the next request, because the tail has reached the end.
 
-        Args:
-            number: index of this partition, by which requests are spread over time.
+        ``number``: index of this partition, by which requests are spread over time.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
         spread = 1 + number % partitions / partitions
@@ -84,8 +83,7 @@ class QuietTime:
     call costs time, because Spark passes offsets and the report as JSON. So a trigger that directly follows
     another trigger waits a moment, unless entries arrive.
 
-    Attributes:
-        is_polled: whether triggers follow one another directly.
+    ``is_polled``: whether triggers follow one another directly.
     """
 
     def __init__(self) -> None:

@@ -241,11 +241,7 @@ class RowColumns:
 
     @cached_property
     def schema(self) -> StructType:
-        """Returns the Spark schema of the rows.
-
-        Raises:
-            OptionError: two columns have the same name.
-        """
+        """Returns the Spark schema of the rows. Raises OptionError: two columns have the same name."""
         if self.projection is not None:
             return self.projection
         fields = [*self._payload.fields, *self._metadata.fields]
@@ -289,8 +285,7 @@ class RowColumns:
 
         Does not check whether values can be promoted to a selected type, because the decoder checks that.
 
-        Raises:
-            OptionError: the source lacks a selected column, or the column cannot have that type or name.
+        Raises OptionError: the source lacks a selected column, or the column cannot have that type or name.
         """
         payload, metadata = ({f.name: f for f in each.fields} for each in (self._payload, self._metadata))
         if wanted.fields == [*payload.values(), *metadata.values()]:

@@ -205,9 +205,8 @@ def message_shape(
 ) -> MessageShape:
     """Determines the meaning of each column of the rows to write.
 
-    Raises:
-        OptionError: the rows have no topic, no value column or several, a column of a type that is not
-            accepted, or an unknown column whose name begins with ``__``.
+    Raises OptionError: the rows have no topic, no value column or several, a column of a type that is not
+    accepted, or an unknown column whose name begins with ``__``.
     """
     fields = {field.name: field for field in schema.fields}
     if len(fields) < len(schema.fields):

@@ -67,8 +67,7 @@ class SinkValues:
 class PartColumns:
     """The columns of a value or of its key.
 
-    Attributes:
-        is_record: True if the columns are the fields of a record. False: the one column is the value.
+    ``is_record``: True if the columns are the fields of a record. False: the one column is the value.
     """
 
     names: tuple[str, ...]
@@ -87,9 +86,8 @@ class PartColumns:
 class ValueColumns:
     """The columns of rows that a schema encodes; made by :func:`value_columns`.
 
-    Attributes:
-        pair: name of the struct column with the fields ``key`` and ``value``; None: key and value have
-            separate columns.
+    ``pair``: name of the struct column with the fields ``key`` and ``value``; None: key and value have
+    separate columns.
     """
 
     value: PartColumns

@@ -79,8 +79,7 @@ def log_topic(topic: TopicName | None, query: str) -> TopicName:
 def read_log_key(place: str) -> bytes:
     """Reads the key from ``env:NAME``, ``file:PATH`` or a path.
 
-    Raises:
-        OptionError: the key does not exist, cannot be read or is too short.
+    Raises OptionError: the key does not exist, cannot be read or is too short.
     """
     try:
         if place.startswith("env:"):

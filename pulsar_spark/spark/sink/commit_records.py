@@ -109,8 +109,7 @@ def encode_record(record: CommitRecord) -> bytes:
 def decode_record(value: bytes) -> CommitRecord:
     """Decodes a record from its JSON.
 
-    Raises:
-        CorruptError: the JSON is not a record, or one of its fields is invalid.
+    Raises CorruptError: the JSON is not a record, or one of its fields is invalid.
     """
     try:
         return _parsed(json.loads(value))
@@ -157,9 +156,8 @@ class RecordFormat:
     def decode(self, value: bytes) -> CommitRecord | None:
         """Decodes stored bytes; None if there is a key and the bytes are not signed with it.
 
-        Raises:
-            CorruptError: the bytes are signed with the query's key, or there is no key, but they are not a
-                record: another version wrote them.
+        Raises CorruptError: the bytes are signed with the query's key, or there is no key, but they are not a
+        record: another version wrote them.
         """
         signature, text = b"", value
         if not value.startswith(b"{"):

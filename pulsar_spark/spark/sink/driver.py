@@ -39,9 +39,8 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
 
     ``batch``: id of the micro-batch; None in a batch write. ``messages``: reports of the tasks.
 
-    Raises:
-        PulsarError: not all transactions are committed; or rows are duplicated, and the options make
-            duplicates an error.
+    Raises PulsarError: not all transactions are committed; or rows are duplicated, and the options make
+    duplicates an error.
     """
     client, reports = shared_client(options.client), _reports(messages)
     query = next((each.query for each in reports if each.query is not None), None)

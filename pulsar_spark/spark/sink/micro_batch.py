@@ -64,8 +64,7 @@ def micro_batch() -> MicroBatch | None:
 def read_write_numbers() -> dict[str, str]:
     """Returns the driver's counts of writes, by query, for :func:`write_number`. Call it on the driver.
 
-    Raises:
-        SendError: a count cannot be read, so the next write could get the number of an earlier one.
+    Raises SendError: a count cannot be read, so the next write could get the number of an earlier one.
     """
     try:
         return dict(_files.read_all(_files.path()))
@@ -98,8 +97,7 @@ def has_written_before(counted: Mapping[str, str], batch: MicroBatch) -> bool:
 def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
     """Counts a committed write; only one process of a query may call it at a time.
 
-    Raises:
-        SendError: the write cannot be counted, so the next write would get the same number.
+    Raises SendError: the write cannot be counted, so the next write would get the same number.
     """
     try:
         counted = _files.read(query)

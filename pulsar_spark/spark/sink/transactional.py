@@ -117,8 +117,7 @@ def commit_once(client: Client, reports: Sequence[TaskReport], ttl: float) -> No
 
     Waits for an unreachable broker as :func:`commit_batch` does.
 
-    Raises:
-        PulsarError: the error of that transaction.
+    Raises PulsarError: the error of that transaction.
     """
     _, written = _written(reports)
     deadline = Deadline(ttl)
@@ -141,8 +140,7 @@ def _run(steps: Steps[None], log: CommitLog, transactions: Transactions, deadlin
 def _take_step(step: CommitStep, log: CommitLog, transactions: Transactions) -> Failures:
     """Executes a step, and returns its errors by transaction.
 
-    Raises:
-        PulsarError: a temporary error, or an error of the log itself.
+    Raises PulsarError: a temporary error, or an error of the log itself.
     """
     action, ids, intent = step
     failures: Failures = {}

@@ -44,8 +44,7 @@ _ADVICE = "End or abort open transactions. Start the query again if it has stopp
 class SegmentOrder(NamedTuple):
     """The data that decides which segments of a scalable topic may be read.
 
-    Attributes:
-        final_ends: last entry of each sealed segment, or its last message if no message can follow.
+    ``final_ends``: last entry of each sealed segment, or its last message if no message can follow.
     """
 
     layout: TopicLayout
@@ -54,8 +53,7 @@ class SegmentOrder(NamedTuple):
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
         """Returns the HELD segments, which are not read until all segments that they follow are DONE.
 
-        Args:
-            processed: position up to which each segment is processed; missing segments are unprocessed.
+        ``processed``: position up to which each segment is processed; missing segments are unprocessed.
         """
         held: set[TopicName] = set()
         older: list[Segment] = []  # HELD or OPEN segments
@@ -154,8 +152,7 @@ def find_ended(
 ) -> set[Partition]:
     """Asks the brokers which sealed segments have ended; warns once of each that has not.
 
-    Args:
-        segments: sealed segments that are processed up to their last visible messages.
+    ``segments``: sealed segments that are processed up to their last visible messages.
     """
     pending, now = calls[Kind.FINAL_END], client.now()
     asked = {

@@ -95,8 +95,7 @@ class ScalableTopics:
     def segments_of(self, topic: TopicName) -> Sequence[TopicName]:
         """Looks up the segments of a topic, and the data that decides their order.
 
-        Raises:
-            TopicNotFoundError: the topic does not exist.
+        Raises TopicNotFoundError: the topic does not exist.
         """
         known = self._orders.get(topic)
         watch = self._layouts.get(topic)
@@ -166,8 +165,7 @@ class ScalableTopics:
         False without the URL of an admin service. The cursors of segments do not show this, because a cursor
         created only on a segment retains nothing.
 
-        Raises:
-            BrokerError: the admin service refused, or did not answer.
+        Raises BrokerError: the admin service refused, or did not answer.
         """
         if self._options.admin_url is None:
             return False
@@ -226,9 +224,8 @@ class ScalableTopics:
     def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
         """Whether a removed segment may have had unknown messages after a position.
 
-        Raises:
-            BrokerError: the admin service does not report whether the subscription ``name`` retained the
-                segment.
+        Raises BrokerError: the admin service does not report whether the subscription ``name`` retained the
+        segment.
         """
         order = self._orders.get(segment.base)
         final = None if order is None else order.final_ends.get(segment)
@@ -293,9 +290,8 @@ class ScalableTopics:
     ) -> None:
         """Checks segments with the position ``done``; ``processed``: positions of the other segments.
 
-        Raises:
-            DataLossError: a segment was recreated with the same name. It is not sealed any more, or its
-                ledgers are newer than ledgers of a later segment. ``failOnDataLoss`` makes no difference.
+        Raises DataLossError: a segment was recreated with the same name: it is not sealed, or has higher
+        ledger ids than the position in a later segment. ``failOnDataLoss`` makes no difference.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
