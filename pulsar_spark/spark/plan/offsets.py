@@ -34,7 +34,8 @@ Key = tuple[str, str]  # topic, and number of the partition or segment
 # An offset after json.loads; Spark passes it as a plain dict.
 Json = dict[str, Any]
 
-_DONE = "done"  # JSON form of MessageId.LATEST: the segment was read to its end, and gets no more messages
+# The position of a segment that was read to its end, and gets no more messages; and its JSON.
+DONE, _DONE = MessageId.LATEST, "done"
 
 
 class Left(NamedTuple):
@@ -150,6 +151,22 @@ class OffsetCache:
         return offsets, json
 
 
+def done_in(positions: Mapping[TopicName, MessageId]) -> set[TopicName]:
+    """Returns the segments that have the position ``done`` in an offset: they were read to their ends."""
+    # Each trigger compares all positions, so the ledger is compared first, which is fast.
+    return {
+        topic for topic, position in positions.items() if position.ledger == DONE.ledger and position == DONE
+    }
+
+
+def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
+    """Whether a micro-batch moves any position. It does not if only done segments have left their topics."""
+    if planned == start.positions:
+        return False
+    kept = {topic: end for topic, end in start.positions.items() if topic in planned or end != DONE}
+    return planned != kept
+
+
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
     """Returns ``{topic: {partition: "ledger:entry[:batch]"}}``, sorted by topic and partition's number."""
     return updated({}, _texts(positions))
@@ -158,7 +175,7 @@ def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
 def _place(data: Json) -> tuple[dict[TopicName, MessageId], Witness | None]:
     positions = {
         _partition(TopicName.parse(name, scalable=True), part): (
-            MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
+            DONE if text == _DONE else MessageId.parse(str(text))
         )
         for name, parts in data["topics"].items()
         for part, text in parts.items()
@@ -203,8 +220,7 @@ def _partition(topic: TopicName, part: str) -> TopicName:
 
 def _texts(positions: Mapping[TopicName, MessageId]) -> dict[tuple[str, str], str]:
     return {
-        _key(topic): _DONE if position == MessageId.LATEST else str(position)
-        for topic, position in positions.items()
+        _key(topic): _DONE if position == DONE else str(position) for topic, position in positions.items()
     }
 
 

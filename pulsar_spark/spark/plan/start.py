@@ -34,7 +34,7 @@ from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.clusters import Witnesses
 from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
-from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.offsets import done_in
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.resolve import (
     before_time,
@@ -44,8 +44,7 @@ from pulsar_spark.spark.plan.resolve import (
     subscribed,
     warn_of_late_starts,
 )
-from pulsar_spark.spark.plan.scalable.segments import done_in
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable import ScalableTopics
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics
 
@@ -242,7 +241,7 @@ def restart_query(
         DataLossError: unprocessed messages are gone. The next start finds the same state.
     """
     name, processed = checkpoint.end.subscription, checkpoint.processed
-    done = done_in(Offsets(name, processed))
+    done = done_in(processed)
     scalable.keep_legacy(processed.keys() - done)
     if scalable.take_changed():
         topics.renew()

@@ -30,18 +30,10 @@ from pulsar_spark.spark.plan.batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.clusters import MovedError, Moves, Witnesses
 from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
 from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
-from pulsar_spark.spark.plan.offsets import Json, Offsets
+from pulsar_spark.spark.plan.offsets import DONE, Json, Offsets, done_in, is_moved
 from pulsar_spark.spark.plan.partition import Life, Partition
 from pulsar_spark.spark.plan.resolve import existing, probe_bounds
-from pulsar_spark.spark.plan.scalable.segments import (
-    DONE,
-    done_in,
-    find_ended,
-    is_moved,
-    not_ended,
-    without_done,
-)
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable import ScalableTopics, find_ended, not_ended, without_done
 from pulsar_spark.spark.plan.source_reporter import SourceReporter
 from pulsar_spark.spark.plan.start import QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -144,7 +136,7 @@ class QueryPlanner:
         # A run that is limited to existing messages, or has one micro-batch (Trigger.Once), must not leave
         # out messages, because they would count as read.
         waits = self._frozen is not None or not limited
-        done = done_in(start)
+        done = done_in(start.positions)
         self._appear(subscription, start, done)
         self._judge(subscription, self._ask(subscription, waits=waits))
         is_all_acknowledged = self._acknowledge(subscription)
@@ -317,7 +309,7 @@ class QueryPlanner:
         for topic in end.positions.keys() - known:
             if start.positions.get(topic, MessageId.EARLIEST) < end.positions[topic]:
                 Checkpoint(end, start.positions, {}).report_absent(self._loss_check, topic)
-        old = done_in(start)
+        old = done_in(start.positions)
         first, last = (without_done(each, old, subscription.partitions) for each in (start, end))
         tasks = self._without_deleted(
             subscription, lambda: self._micro_batches.tasks(subscription.partitions, first, last)
@@ -390,7 +382,7 @@ class QueryPlanner:
         """Uses an opened subscription as the query's current one, and tracks its partitions."""
         self._subscription = started.subscription
         self._scalable.subscription = started.subscription.name
-        started.subscription.note_done(done_in(Offsets(started.subscription.name, started.positions)))
+        started.subscription.note_done(done_in(started.positions))
         self._add(started.answers)
         return started.subscription
 

@@ -12,7 +12,7 @@ from pulsar_spark.client import PROMPT, PendingCalls, PlanningClient, TopicWatch
 from pulsar_spark.errors import PulsarError, TopicMigratedError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable import ScalableTopics
 
 _log = logging.getLogger(__name__)
 

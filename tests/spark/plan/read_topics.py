@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable import ScalableTopics
 from pulsar_spark.spark.plan.topics import Topics, find_partitions
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import options_of

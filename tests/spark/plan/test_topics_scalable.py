@@ -7,7 +7,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan import topics as plan_topics
 from pulsar_spark.spark.plan.batch import plan_read
-from pulsar_spark.spark.plan.scalable.segments import SegmentOrder
+from pulsar_spark.spark.plan.scalable import SegmentOrder
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from tests.client.clients import wait_until
 from tests.spark.plan import read_topics

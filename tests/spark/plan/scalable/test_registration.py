@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.errors import AuthError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable import ScalableTopics
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import options_of

@@ -9,8 +9,8 @@ from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import ConnectError, NotReadyError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.plan import scalable
 from pulsar_spark.spark.plan.batch import plan_read
-from pulsar_spark.spark.plan.scalable import segments
 from tests.spark.plan.scalable.scalable_queries import KEYS, assert_complete, play, positions, query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
@@ -150,7 +150,7 @@ def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, av
     play("split write", topic)
     spark.restart(available_now=available_now)
     if available_now:
-        monkeypatch.setattr(segments, "PROMPT", 0.0)
+        monkeypatch.setattr(scalable, "PROMPT", 0.0)
         answered, real = threading.Event(), cluster.has_ended
         monkeypatch.setattr(cluster, "has_ended", lambda *asked: answered.wait(60) and real(*asked))
         threading.Timer(0.1, answered.set).start()

@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.errors import AuthError, BrokerError, ConnectError, DataLossError, OptionError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
+from pulsar_spark.spark.plan.scalable import ScalableTopics
 from tests.spark.plan.scalable.scalable_queries import KEYS, assert_complete, play, query
 from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import options_of

@@ -9,18 +9,10 @@ import pytest
 from pulsar_spark.client import Calls, Kind, Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan import scalable as scalable_module
+from pulsar_spark.spark.plan.offsets import DONE, Offsets, done_in, is_moved
 from pulsar_spark.spark.plan.partition import Partition
-from pulsar_spark.spark.plan.scalable import segments
-from pulsar_spark.spark.plan.scalable.segments import (
-    DONE,
-    SegmentOrder,
-    done_in,
-    find_ended,
-    is_moved,
-    skipped,
-    without_done,
-)
+from pulsar_spark.spark.plan.scalable import SegmentOrder, find_ended, skipped, without_done
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 
@@ -78,7 +70,7 @@ def test_a_sealed_segment_of_unknown_end_is_not_done():
 
 def test_what_was_done_before_is_never_read_again():
     segment = TOPIC.segment(0, 15, 0)
-    old = done_in(Offsets("s", {segment: DONE}))
+    old = done_in({segment: DONE})
     for end in (DONE, MessageId(0, 4)):
         assert without_done(Offsets("s", {segment: end}), old, {}) == Offsets("s", {})
 
@@ -157,7 +149,7 @@ def test_the_pause_of_one_that_has_ended_is_forgotten():
 
 
 def test_only_a_run_over_what_there_is_waits_until_brokers_say_what_has_ended(monkeypatch):
-    monkeypatch.setattr(segments, "PROMPT", 0.0)
+    monkeypatch.setattr(scalable_module, "PROMPT", 0.0)
     cluster, calls, answered = SimulatedCluster(), Calls(), threading.Event()
     monkeypatch.setattr(cluster, "has_ended", lambda *_: answered.wait(60))
     asked = {read_to(each, MessageId(0, 4)) for each in (TOPIC.segment(0, 7, 0), TOPIC.segment(8, 15, 1))}

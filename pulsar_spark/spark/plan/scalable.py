@@ -1,8 +1,26 @@
-"""ScalableTopics: the changing segments of the scalable topics of a streaming query.
+"""The segments of scalable topics: SegmentOrder decides which may be read, ScalableTopics follows changes.
 
-A subscription that is registered on a scalable topic covers and retains all segments. Brokers delete a sealed
-segment once all registered subscriptions have read it; unregistered subscriptions do not matter. Brokers
-create a registered subscription on each new segment.
+If two segments share a key, all messages of the older segment are earlier (:class:`TopicLayout`). A
+micro-batch has no order between its tasks. So a segment is read in later micro-batches than the segments
+that it follows. Each segment is in the first state that applies:
+
+    state   condition                                    effect
+    HELD    it follows a HELD or OPEN segment            it is not read yet
+    OPEN    it is active, or its final end is not        it is read up to its last message
+            processed
+    DONE    any other                                    its position in the offset is ``done``
+
+The final end of a sealed segment is its last entry, visible or not, because an open transaction may still
+make messages visible up to it. If all visible messages are processed, but not the final end, the broker is
+asked whether the segment has ended (:func:`find_ended`). It has if only transaction markers follow. The final
+end is unknown after a migration, because brokers report a topic's old partitions as sealed too early.
+
+A broker removes a segment from the layout once the query's subscription has acknowledged all of it, so no
+segment waits for it any more. ``done`` stays in the offset until then, because it alone shows that the
+segment was read.
+
+A subscription that is registered on a scalable topic covers and retains all segments, also new ones. Brokers
+delete a sealed segment once all registered subscriptions have read it; unregistered ones do not matter.
 """
 
 from __future__ import annotations
@@ -11,9 +29,13 @@ import logging
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pulsar_spark.client import (
+    PROMPT,
+    Calls,
     InitialPosition,
+    Kind,
     PlanningClient,
     ScalableTopicWatch,
     Segment,
@@ -31,12 +53,131 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.scalable.segments import DONE, SegmentOrder, done_in, skipped
+from pulsar_spark.spark.plan.offsets import DONE, Offsets, done_in
+from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
 _WHY = "brokers keep the segments of a scalable topic only for a subscription that is registered on it"
+
+
+class SegmentOrder(NamedTuple):
+    """The data that decides which segments of a scalable topic may be read.
+
+    ``final_ends``: last entry of each sealed segment, or its last message if no message can follow.
+    """
+
+    layout: TopicLayout
+    final_ends: Mapping[TopicName, MessageId]
+
+    def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """Returns the HELD segments, which are not read until all segments that they follow are DONE.
+
+        ``processed``: position up to which each segment is processed; missing segments are unprocessed.
+        """
+        held: set[TopicName] = set()
+        older: list[Segment] = []  # HELD or OPEN segments
+        for name, segment in self.layout.segments.items():
+            position = processed.get(name, MessageId.EARLIEST)
+            if position == DONE:  # first, because there may be hundreds of these
+                continue
+            if any(map(segment.follows, older)):
+                held.add(name)
+                older.append(segment)
+            elif not self.is_done(name, position):
+                older.append(segment)
+        return held
+
+    def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
+        """Returns the sealed segments that are read (not ``held``) and not known to be read to the end."""
+        return {
+            name
+            for name, segment in self.layout.segments.items()
+            if segment.is_sealed
+            and name not in held
+            and not self.is_done(name, processed.get(name, MessageId.EARLIEST))
+        }
+
+    def oldest_after(self, segment: TopicName, processed: Mapping[TopicName, MessageId]) -> MessageId:
+        """Returns the smallest known position in segments that follow ``segment``; ``LATEST`` if none."""
+        known, one = self.layout.segments, self.layout.segments[segment]
+        later = (
+            position
+            for name, position in processed.items()
+            if position.ledger >= 0 and name in known and _number(name) > _number(segment)
+            if known[name].follows(one)
+        )
+        return min(later, default=MessageId.LATEST)
+
+    def is_done(self, segment: TopicName, position: MessageId) -> bool:
+        """Whether a segment, processed up to ``position``, is read to its final end."""
+        if position == DONE:
+            return True
+        final = self.final_ends.get(segment)
+        return final is not None and (not final.is_entry or position.last_whole_entry >= final)
+
+
+def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
+    """Returns how many segments were created and removed since ``known``, by their ascending numbers."""
+    newest = max(map(_number, known))
+    later = [number for number in map(_number, layout.segments) if number > newest]
+    return max(later, default=newest) - newest - len(later)
+
+
+def _number(segment: TopicName) -> int:
+    return max(segment.partition, 0)  # a migrated topic without partitions is segment 0
+
+
+def without_done(
+    offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, Partition]
+) -> Offsets:
+    """Returns the offset with the last visible messages of done segments instead of ``done``.
+
+    Leaves out the segments ``old``, which were done before the micro-batch.
+    """
+    done = done_in(offsets.positions)
+    if not done and not old:
+        return offsets
+    positions = {
+        topic: partitions[topic].last if topic in done and topic in partitions else position
+        for topic, position in offsets.positions.items()
+        if topic not in old
+    }
+    return Offsets(offsets.subscription, positions)
+
+
+def find_ended(
+    client: PlanningClient, calls: Calls[Partition], segments: Iterable[Partition], *, waits: bool
+) -> set[Partition]:
+    """Asks the brokers which sealed segments have ended; warns once of each that has not.
+
+    ``segments``: sealed segments that are processed up to their last visible messages.
+    """
+    pending, now = calls[Kind.FINAL_END], client.now()
+    asked = {
+        each: partial(client.has_ended, each.topic, each.position_or_start)
+        for each in segments
+        if waits or pending.pauses.is_over(each, now)
+    }
+    ended = set()
+    for segment, answer in pending.run(asked, None if waits else PROMPT).items():
+        if answer is True:
+            pending.pauses.succeeded(segment)
+            ended.add(segment)
+            continue
+        level = logging.WARNING if pending.pauses.failed(segment, client.now()) else logging.INFO
+        _log.log(level, "%s", answer if isinstance(answer, PulsarError) else not_ended(segment.topic))
+    return ended
+
+
+def not_ended(segment: TopicName) -> NotReadyError:
+    """Returns the error of a segment for which later segments wait."""
+    return NotReadyError(
+        "the segment is sealed and read to its last message, but the broker does not say that it has ended; "
+        "segments after it are not read before that",
+        topic=str(segment),
+        advice="End or abort open transactions. Start the query again if it has stopped",
+    )
 
 
 class ScalableTopics:
@@ -116,9 +257,9 @@ class ScalableTopics:
             for name in sealed
             if name not in before and not (layout.segments[name].is_legacy and name in old)
         ]
-        ends = dict(zip(new, run_all([partial(self._client.stored_end, name) for name in new]), strict=True))
+        ends = run_all([partial(self._client.stored_end, name) for name in new])
         final = {name: before[name] for name in sealed if name in before}
-        for name, end in ends.items():
+        for name, end in zip(new, ends, strict=True):
             if isinstance(end, MessageId):
                 if not layout.segments[name].is_legacy:  # a migrated topic's partition may not have ended
                     final[name] = end
@@ -164,8 +305,6 @@ class ScalableTopics:
 
         False without the URL of an admin service. The cursors of segments do not show this, because a cursor
         created only on a segment retains nothing.
-
-        Raises BrokerError: the admin service refused, or did not answer.
         """
         if self._options.admin_url is None:
             return False
@@ -257,16 +396,14 @@ class ScalableTopics:
     def take_changed(self) -> bool:
         """Whether a topic's segments may differ from the last list; resets the flag."""
         lacks_legacy, self._lacks_legacy = self._lacks_legacy, False
-        return (
-            lacks_legacy or self.has_other_names or any(watch.changed for watch in [*self._layouts.values()])
-        )
+        watches = [*self._layouts.values()]
+        return lacks_legacy or self.has_other_names or any(watch.changed for watch in watches)
 
     @property
     def empty(self) -> set[TopicName]:
         """Returns the sealed segments without entries; brokers may not find a first position in them."""
-        return {
-            name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_entry
-        }
+        ends = (each for order in self._orders_now for each in order.final_ends.items())
+        return {name for name, end in ends if not end.is_entry}
 
     def initial_positions(
         self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
@@ -344,7 +481,7 @@ class ScalableTopics:
             for topic, end in planned.items()
         }
         # A segment keeps ``done`` while its topic has it, or while its acknowledgement is due (``planned``).
-        return ends | dict.fromkeys(done_in(start) & {*partitions, *planned}, DONE)
+        return ends | dict.fromkeys(done_in(start.positions) & {*partitions, *planned}, DONE)
 
     def forget(self, partition: TopicName) -> bool:
         """Drops a partition of a migrated topic; returns whether segments waited for it."""

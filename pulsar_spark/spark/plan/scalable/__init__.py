@@ -1,1 +1,0 @@
-"""Scalable topics: their segments in order, and the subscription that retains the segments."""
