@@ -127,10 +127,7 @@ def _parsed(text: object) -> dict[str, str]:
 
 
 # Settings of Spark, and their default patterns. Spark hides the values of options with matching names.
-_REDACTION = {
-    "spark.sql.redaction.options.regex": "(?i)url",
-    "spark.redaction.regex": REDACTED,
-}
+_REDACTION = {"spark.sql.redaction.options.regex": "(?i)url", "spark.redaction.regex": REDACTED}
 
 # The form of an option in Spark Connect's plans, the setting that hides parts, and a pattern for the setting.
 _CONNECT_TEXT = 'key: "%s"\n  value: "x"'

@@ -46,12 +46,7 @@ from pulsar_spark.spark.processes import prepare_worker, set_up_logs, warn_of_lo
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.read import joined, record_batches
 from pulsar_spark.spark.short_errors import short_errors, with_short_errors
-from pulsar_spark.spark.spark_api import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pulsar_spark.spark.spark_api import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 _log = logging.getLogger(__name__)
 

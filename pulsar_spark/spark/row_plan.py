@@ -92,9 +92,7 @@ class RowPlan:
 
 
 def plan_rows(
-    options: SourceOptions,
-    known: RowPlan | None = None,
-    wanted: StructType | None = None,
+    options: SourceOptions, known: RowPlan | None = None, wanted: StructType | None = None
 ) -> RowPlan:
     """Plans rows, with requests to the broker if columns depend on the schemas of topics.
 

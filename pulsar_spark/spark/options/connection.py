@@ -121,9 +121,7 @@ _CERTIFICATE = TLS.add_optional(
     "PEM file of this client's certificate, with its chain, for mutual TLS.",
 )
 _KEY = TLS.add_optional(
-    "pulsar.client.tlsKeyFilePath",
-    parsers.file,
-    "PEM file of that certificate's private key.",
+    "pulsar.client.tlsKeyFilePath", parsers.file, "PEM file of that certificate's private key."
 )
 _KEY_PASSWORD = TLS.add_optional(
     "pulsar.client.tlsKeyPassword",
@@ -180,8 +178,7 @@ def tls_options(values: Values) -> TlsOptions:
     """Returns the TLS settings, from the table TLS."""
     if values[_TRUST_CERTS] is not None and values[_TRUST_STORE_PATH] is not None:
         raise OptionError(
-            "options tlsTrustCertsFilePath and tlsTrustStorePath are both set",
-            advice="Leave one of them out",
+            "options tlsTrustCertsFilePath and tlsTrustStorePath are both set", advice="Leave one of them out"
         )
     stores = ((_TRUST_STORE_PATH, _TRUST_STORE_PASSWORD), (_KEY_STORE_PATH, _KEY_STORE_PASSWORD))
     for path, password in stores:

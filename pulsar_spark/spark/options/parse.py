@@ -227,11 +227,6 @@ _PREFIXES = {
 
 _OTHER_NAMES = {
     name.lower(): f"This is {whose} {name}: {ours}"
-    for whose, names in (
-        ("Spark's", _SPARK),
-        ("Kafka's", _KAFKA),
-        ("Flink's", _FLINK),
-        ("Pulsar's", _PULSAR),
-    )
+    for whose, names in (("Spark's", _SPARK), ("Kafka's", _KAFKA), ("Flink's", _FLINK), ("Pulsar's", _PULSAR))
     for name, ours in names.items()
 }

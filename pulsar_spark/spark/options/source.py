@@ -71,9 +71,7 @@ def _never_replicated(text: str) -> bool:
 SOURCE = Table()
 
 _TOPICS = SOURCE.add_optional(
-    "topics",
-    parsers.topics,
-    "Several topics to read, separated by commas. Replaces `topic`.",
+    "topics", parsers.topics, "Several topics to read, separated by commas. Replaces `topic`."
 )
 _TOPICS_PATTERN = SOURCE.add_optional(
     "topicsPattern",
@@ -370,8 +368,7 @@ def _check_topics(values: Values, mode: Mode | None) -> None:
     given = [option.name for option in (TOPIC, _TOPICS, _TOPICS_PATTERN) if option in values.given]
     if not given:
         raise OptionError(
-            "no topic is named",
-            advice='Set .option("topic", ...), or topics for several, or topicsPattern',
+            "no topic is named", advice='Set .option("topic", ...), or topics for several, or topicsPattern'
         )
     if len(given) > 1:
         raise OptionError(

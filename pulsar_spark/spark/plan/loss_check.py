@@ -99,12 +99,7 @@ class LossCheck:
                 answer = LastMessageId(state.last, state.start)
                 self.check_restart(subscription, topic, end, answer, was_missing=False)
 
-    def check_answer(
-        self,
-        subscription: Subscription,
-        topic: TopicName,
-        answer: LastMessageId,
-    ) -> None:
+    def check_answer(self, subscription: Subscription, topic: TopicName, answer: LastMessageId) -> None:
         """Judges whether the subscription was moved while the query runs, and stores the broker's answer."""
         state = subscription.partitions[topic]
         position = state.position_or_start

@@ -38,13 +38,7 @@ from pulsar_spark.spark.rows.schema import (
     TOPIC,
     ValueFormat,
 )
-from pulsar_spark.spark.rows.write_values import (
-    SinkValues,
-    ValueColumns,
-    raw_value,
-    to_binary,
-    value_columns,
-)
+from pulsar_spark.spark.rows.write_values import SinkValues, ValueColumns, raw_value, to_binary, value_columns
 
 # Metadata columns that only the sink has.
 DELIVER_AT = "__deliverAt"

@@ -79,10 +79,7 @@ class TaskReport(WriterCommitMessage):
 
     @classmethod
     def of(
-        cls,
-        sent: Mapping[TopicName, SentTotals],
-        query: str | None = None,
-        retries: int = 0,
+        cls, sent: Mapping[TopicName, SentTotals], query: str | None = None, retries: int = 0
     ) -> TaskReport:
         """Returns the report from the totals of each topic partition."""
         topics: dict[str, list[_Numbers]] = {}
