@@ -186,12 +186,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     bounds |= probe_bounds(client, segments, must_exist=False)
     starts = _positions(client, options, options.start, bounds)
     warn_of_late_starts(client, options.start.option, starts, bounds)
-    ranges = plan_batch(
-        starts=starts,
-        ends=_positions(client, options, options.end, bounds),
-        begins={topic: each.begin for topic, each in bounds.items()},
-        lasts={topic: each.last for topic, each in bounds.items()},
-    )
+    ranges = plan_batch(starts, _positions(client, options, options.end, bounds), bounds)
     return split_ranges(
         ranges,
         BrokerProbe(client, options.admin_url, on_chunk=lambda topic: None),

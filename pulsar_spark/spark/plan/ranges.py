@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol, TypeAlias
 
-from pulsar_spark.client import Ledger, Range
+from pulsar_spark.client import Ledger, PartitionBounds, Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
@@ -67,8 +67,7 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
 def plan_batch(
     starts: Mapping[TopicName, MessageId],
     ends: Mapping[TopicName, MessageId],
-    begins: Mapping[TopicName, MessageId],
-    lasts: Mapping[TopicName, MessageId],
+    bounds: Mapping[TopicName, PartitionBounds],
 ) -> list[Range]:
     """Returns a range for each partition of a batch read with messages between its start and end.
 
@@ -76,12 +75,11 @@ def plan_batch(
         starts: resolved starts, exclusive, by partition. A position before the first stored message means
             that message.
         ends: resolved ends of the same partitions. A position after the last message means that message.
-        begins: position before the broker's first entry, by partition.
-        lasts: last visible message, by partition; entry -1 if there is none.
+        bounds: by partition, the position before the broker's first entry, and the last visible message.
     """
     ranges = []
-    for topic, begin in begins.items():
-        last = lasts[topic].whole_entry
+    for topic, (begin, last) in bounds.items():
+        last = last.whole_entry
         start, end = max(starts[topic], begin), min(ends[topic], last)
         if last.is_entry and start < end:
             ranges.append(Range(topic, start, end, visible=end == last, begins=begin, followed=end < last))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.client import Range
+from pulsar_spark.client import PartitionBounds, Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.ranges import Track, plan_batch, plan_ranges, share_tasks, split_ranges
@@ -79,13 +79,13 @@ def test_only_whole_entries_are_acknowledged():
 )
 def test_a_batch_reads_what_there_is_between_its_start_and_its_end(start, end, planned):
     begin, last = MessageId(2, 3), MessageId(5, 9, 7)
-    ranges = plan_batch({P0: start}, {P0: end}, {P0: begin}, {P0: last})
+    ranges = plan_batch({P0: start}, {P0: end}, {P0: PartitionBounds(begin, last)})
     expected = [] if planned is None else [planned]
     assert ranges == [Range(P0, first, to, seen, begin, not seen) for first, to, seen in expected]
 
 
 def test_a_batch_of_an_empty_topic_has_no_ranges():
-    assert plan_batch({P0: NOTHING}, {P0: MessageId(9, 9)}, {P0: NOTHING}, {P0: NOTHING}) == []
+    assert plan_batch({P0: NOTHING}, {P0: MessageId(9, 9)}, {P0: PartitionBounds(NOTHING, NOTHING)}) == []
 
 
 def test_the_ranges_of_a_stream_end_in_visible_messages():
