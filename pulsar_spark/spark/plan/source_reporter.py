@@ -28,7 +28,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import EntryInfo, LostRange, PendingCalls, PlanningClient
+from pulsar_spark.client import EntryInfo, PendingCalls, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.driver_files import new_planner_id
 from pulsar_spark.spark.monitoring.source_report import (
@@ -39,6 +39,7 @@ from pulsar_spark.spark.monitoring.source_report import (
     partition_backlog,
 )
 from pulsar_spark.spark.plan.broker_probe import messages_in
+from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import updated
 from pulsar_spark.spark.plan.partition import Partition
 
@@ -295,9 +296,7 @@ class SourceReporter:
         subscription: str,
         partitions: Mapping[TopicName, Partition],
         changed: Mapping[TopicName, Partition],
-        data_losses: int,
-        possible_losses: Mapping[TopicName, LostRange],
-        deleted: Collection[TopicName],
+        losses: LossReporter,
     ) -> Json:
         """Returns the report of the last trigger, see :mod:`source_report`.
 
@@ -314,7 +313,7 @@ class SourceReporter:
                 entries=state.backlog,
                 means=means,
                 oldest_ms=self._oldest.time_ms(topic),
-            )._replace(possible_loss=str(possible_losses.get(topic, "")))
+            )._replace(possible_loss=str(losses.possible.get(topic, "")))
             for topic, state in changed.items()
             if state.planned is not None and topic in partitions
         }
@@ -322,10 +321,10 @@ class SourceReporter:
             topic: PartitionBacklog(
                 str(topic.base), str(topic.partition), str(lost.start), 0, 0, 0, None, str(lost)
             )
-            for topic, lost in possible_losses.items()
+            for topic, lost in losses.possible.items()
             if topic not in partitions
         }
-        self._show(backlogs, self._shown - partitions.keys() - possible_losses.keys())
+        self._show(backlogs, self._shown - partitions.keys() - losses.possible.keys())
         entries = sum(each.batch_entries for each in backlogs.values())
         report = SourceReport(
             planner=self._planner,
@@ -334,12 +333,12 @@ class SourceReporter:
             time_ms=self._triggered_ms,
             partitions=tuple(backlogs.values()),
             batch_bytes=None if means is None else round(entries * means.size),
-            data_losses=data_losses,
+            data_losses=losses.count,
             retries=self._client.retries(),
             ended_partitions=sum(state.topic_end is not None for state in partitions.values()),
             service_url=self._service_url,
         ).to_json(self._topics)
-        return report | ({"deletedTopics": list(map(str, deleted))} if deleted else {})
+        return report | ({"deletedTopics": list(map(str, losses.deleted))} if losses.deleted else {})
 
     def _show(self, backlogs: Mapping[TopicName, PartitionBacklog], gone: Collection[TopicName]) -> None:
         shown = {(each.topic, each.partition): each.to_json() for each in backlogs.values()}

@@ -28,7 +28,7 @@ from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.clusters import MovedError, Moves, Witnesses
-from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
+from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
 from pulsar_spark.spark.plan.offsets import DONE, Json, Offsets, done_in, is_moved
 from pulsar_spark.spark.plan.partition import Life, Partition
@@ -138,7 +138,7 @@ class QueryPlanner:
         waits = self._frozen is not None or not limited
         done = done_in(start.positions)
         self._appear(subscription, start, done)
-        self._judge(subscription, self._ask(subscription, waits=waits))
+        self._ask(subscription, waits=waits)
         is_all_acknowledged = self._acknowledge(subscription)
         self._measure(subscription, done)
         unsure = self._hold(subscription, start, waits=waits)
@@ -173,14 +173,11 @@ class QueryPlanner:
             position = start.positions.get(topic)
             state.take_up(state.last if position == DONE else position)
 
-    def _ask(self, subscription: Subscription, *, waits: bool) -> EndAnswers:
+    def _ask(self, subscription: Subscription, *, waits: bool) -> None:
+        """Requests the ends that are due, judges the answers for data loss, and drops deleted partitions."""
         asked = self._ends.refresh(partial(subscription.ask, patience=None if waits else PROMPT))
         subscription.unsettle([*asked.arrived, *asked.answers])
         self._changed |= subscription.unsettled
-        return asked
-
-    def _judge(self, subscription: Subscription, asked: EndAnswers) -> None:
-        """Judges the answers for data loss, and drops deleted partitions."""
         answers, deleted = asked.answers, list(asked.gone)
         for partition, answer in answers.items():
             try:
@@ -285,9 +282,8 @@ class QueryPlanner:
         """Returns the report for Spark's progress: ends and backlogs at the last trigger."""
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
-            found = self._loss_check.reporter
             self._report = self._reporter.report(
-                subscription, self._partitions, self._changed, found.count, found.possible, found.deleted
+                subscription, self._partitions, self._changed, self._loss_check.reporter
             )
             self._changed = {} if self._subscription is None else {**self._subscription.unsettled}
         return self._reporter.renewed(self._report)
