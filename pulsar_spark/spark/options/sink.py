@@ -431,11 +431,9 @@ def _check_producer(values: Values) -> None:
             f"options {_CHUNKING.name} and {_BATCHING.name} are both true",
             advice=f"Set {_BATCHING.name} to false: a chunk cannot be part of a batch",
         )
-    if values[_CHUNK_MAX_MESSAGE_SIZE] is not None and not values[_CHUNKING]:
-        raise OptionError(
-            f"option {_CHUNK_MAX_MESSAGE_SIZE.name} has no effect without {_CHUNKING.name}",
-            advice=f"Set {_CHUNKING.name} to true, or leave it out",
-        )
+    if not values[_CHUNKING]:
+        advice = f"Set {_CHUNKING.name} to true, or leave it out"
+        values.refuse([_CHUNK_MAX_MESSAGE_SIZE], f"without {_CHUNKING.name}", advice)
     if values[_BATCHER_BUILDER] is BatcherBuilder.KEY_BASED and not values[_BATCHING]:
         raise OptionError(
             f"option {_BATCHER_BUILDER.name} has no effect without {_BATCHING.name}",

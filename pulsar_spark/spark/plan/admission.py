@@ -24,7 +24,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pulsar_spark.client import Calls, EntryInfo, Kind
 from pulsar_spark.errors import PulsarError
@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 # usually succeed, then a bisection, which always succeeds.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
+
+_Positions: TypeAlias = Mapping[Partition, MessageId]
 
 
 class Room(NamedTuple):
@@ -95,8 +97,8 @@ class Admission:
 
     def plan(
         self,
-        starts: Mapping[Partition, MessageId],
-        ends: Mapping[Partition, MessageId],
+        starts: _Positions,
+        ends: _Positions,
         backlogs: Mapping[Partition, int],
         now: float,
         *,
@@ -155,7 +157,7 @@ class Admission:
         """Whether requests are pending, so that a later plan may have more entries."""
         return bool(self._scans.busy or self._searches.busy)
 
-    def _forget(self, starts: Mapping[Partition, MessageId]) -> None:
+    def _forget(self, starts: _Positions) -> None:
         """Drops probed entries up to ``starts``; drops all if the broker was late or the start was moved."""
         slow = self._scans.take()
         for partition, start in starts.items():
@@ -164,12 +166,7 @@ class Admission:
                 partition.close_known()
         self._take_scans(slow, starts)
 
-    def _enough(
-        self,
-        starts: Mapping[Partition, MessageId],
-        ends: Mapping[Partition, MessageId],
-        open_: Mapping[Partition, int],
-    ) -> bool:
+    def _enough(self, starts: _Positions, ends: _Positions, open_: Mapping[Partition, int]) -> bool:
         """Whether ``min_messages`` are waiting; an estimate if not all entries are probed."""
         wanted = self._limits.min_messages or 0
         found = 0.0
@@ -181,10 +178,7 @@ class Admission:
         return found >= wanted
 
     def _capped(
-        self,
-        starts: Mapping[Partition, MessageId],
-        ends: Mapping[Partition, MessageId],
-        open_: Mapping[Partition, int],
+        self, starts: _Positions, ends: _Positions, open_: Mapping[Partition, int]
     ) -> dict[Partition, MessageId]:
         left = Room(self._limits.max_messages, self._limits.max_bytes)
         weight = sum(open_.values())
@@ -216,10 +210,7 @@ class Admission:
         return planned
 
     def _scan(
-        self,
-        starts: Mapping[Partition, MessageId],
-        ends: Mapping[Partition, MessageId],
-        rooms: Mapping[Partition, Room],
+        self, starts: _Positions, ends: _Positions, rooms: Mapping[Partition, Room]
     ) -> dict[Partition, KnownEntries]:
         """Probes each partition's entries up to its limit; leaves out partitions that fail or are slow."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
@@ -244,9 +235,7 @@ class Admission:
         self._take_scans(self._scans.run(calls, self._patience, is_steady=True), starts)
         return {each: each.known for each in rooms if each.known is not None}
 
-    def _take_scans(
-        self, scans: Mapping[Partition, KnownEntries | PulsarError], starts: Mapping[Partition, MessageId]
-    ) -> None:
+    def _take_scans(self, scans: Mapping[Partition, KnownEntries | PulsarError], starts: _Positions) -> None:
         """Stores the entries that scans have found after ``starts``; reports failures."""
         for partition, found in scans.items():
             if isinstance(found, PulsarError):

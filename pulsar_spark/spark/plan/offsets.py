@@ -77,7 +77,7 @@ class Offsets:
 
         Its keys are in a fixed order, because Spark compares offsets as JSON text.
         """
-        return self._json(positions_to_json(self.positions))
+        return self._json(updated({}, _texts(self.positions)))
 
     def to_json_after(self, before: Offsets, json: Json) -> Json:
         """Like :meth:`to_json`, but faster if few positions moved since ``before``, whose dict is ``json``.
@@ -91,8 +91,12 @@ class Offsets:
 
     def _json(self, topics: Json, before: Json | None = None) -> Json:
         json = {"subscription": self.subscription, **_place_to_json(topics, self.witness)}
-        if self.left is not None:
-            json["left"] = _left_to_json(self.left) if before is None else before["left"]
+        left = self.left
+        if left is not None and before is not None:
+            json["left"] = before["left"]
+        elif left is not None:
+            place = _place_to_json(updated({}, _texts(left.positions)), left.witness)
+            json["left"] = {"cluster": left.cluster, "time": left.time_ms, **place}
         return json
 
     @classmethod
@@ -167,11 +171,6 @@ def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
     return planned != kept
 
 
-def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
-    """Returns ``{topic: {partition: "ledger:entry[:batch]"}}``, sorted by topic and partition's number."""
-    return updated({}, _texts(positions))
-
-
 def _place(data: Json) -> tuple[dict[TopicName, MessageId], Witness | None]:
     positions = {
         _partition(TopicName.parse(name, scalable=True), part): (
@@ -204,11 +203,6 @@ def _witness(found: Any) -> Witness:
     return Witness(
         _partition(TopicName.parse(topic, scalable=True), part), MessageId.parse(place), int(time_ms), source
     )
-
-
-def _left_to_json(left: Left) -> Json:
-    place = _place_to_json(positions_to_json(left.positions), left.witness)
-    return {"cluster": left.cluster, "time": left.time_ms, **place}
 
 
 def _partition(topic: TopicName, part: str) -> TopicName:

@@ -115,8 +115,7 @@ class Subscription:
         ``patience``: seconds to wait; later calls return late results. None: wait for all results.
         """
         answers = self.openings.run(
-            {topic: partial(self._open_one, topic, position) for topic, position in initial.items()},
-            patience,
+            {topic: partial(self._open_one, topic, position) for topic, position in initial.items()}, patience
         )
         opened, failed, gone = {}, {}, []
         in_order = {topic: answers[topic] for topic in initial if topic in answers}
@@ -308,13 +307,12 @@ class Subscription:
     ) -> LastMessageId:
         """Returns a partition's end; if its log is empty, the last message that compaction has kept."""
         answer = consumer.last_message_id()
+        seen = seen.last if isinstance(seen, Partition) else seen
         if self._client.may_have_old_end(topic):
-            seen = seen.last if isinstance(seen, Partition) else seen
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
         if self._client.read_compacted and not answer.last.is_entry:
             return answer._replace(last=self._client.bounds(topic).last)
         if not answer.last.is_entry:
-            seen = seen.last if isinstance(seen, Partition) else seen
             return answer._replace(last=self._client.hidden_end(topic, answer.last, seen))
         return answer
 
