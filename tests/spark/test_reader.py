@@ -21,7 +21,7 @@ from pulsar_spark.spark import reader
 from pulsar_spark.spark.data_source import PulsarDataSource
 from pulsar_spark.spark.monitoring.driver_files import new_planner_id, planners_path, read_planners
 from pulsar_spark.spark.monitoring.source_report import SourceReport
-from pulsar_spark.spark.plan import timing
+from pulsar_spark.spark.plan import ends
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
@@ -347,7 +347,7 @@ def test_a_stream_waits_for_news_where_it_is_asked_again_and_again(broker, monke
             assert source.reportLatestOffset()["topics"] is topics
         assert now() >= began + 4 * 0.05
         with monkeypatch.context() as patch:
-            patch.setattr(timing, "_MIN_WAIT", HANG)
+            patch.setattr(ends, "_MIN_WAIT", HANG)
             publishing = threading.Timer(0.01, broker.publish, (TOPIC, *singles([b"b"])))
             publishing.start()
             began = now()

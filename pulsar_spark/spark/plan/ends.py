@@ -1,10 +1,10 @@
-"""EndTracker: the ends of topic partitions, with few requests and little delay.
+"""EndTracker: the ends of topic partitions, with few requests. QuietTime: triggers without work.
 
 Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, a reader
 at its end to which the broker sends the next entry unasked. So an idle partition costs no requests, and a new
 message is still noticed immediately. If many entries arrive, the tail is closed, and the end is requested
 periodically. A partition with unread messages gets a tail, too, because they may wait for hours until
-``minMessagesPerTrigger`` is reached. The end is requested in these cases (:class:`timing.EndSchedule`):
+``minMessagesPerTrigger`` is reached. The end is requested in these cases (:class:`EndSchedule`):
 
     last answer       tail                                                           end is requested
     younger than      any                                                            no
@@ -36,13 +36,20 @@ from typing import NamedTuple
 
 from pulsar_spark.client import PROMPT, Arrivals, Calls, Kind, LastMessageId, PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
-from pulsar_spark.spark.plan.partition import Partition
-from pulsar_spark.spark.plan.timing import EndSchedule
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.partition import EndSchedule, Partition
 
 _log = logging.getLogger(__name__)
 
 # Seconds after an answer within which the tail must have received the entries up to the answered end.
 _FOLLOWS_WITHIN = 1.0
+# If two triggers without data are closer than this number of seconds, the next one is expected soon.
+_POLLED_WITHIN = 1.0
+# Seconds that a trigger waits for new entries; few, because the wait delays a query's other sources.
+_MIN_WAIT = 0.05
+_WAIT_EACH = 0.00015  # for each partition
+_MAX_WAIT = 0.5
 
 Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarError]]
 
@@ -220,4 +227,53 @@ class EndTracker:
             follows = partition.follow(tail)
             self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # again, because it was ignored without ``partition.tail``
+                self._arrivals.add(partition)  # an arrival before ``partition.tail`` was set was ignored
+
+
+class QuietTime:
+    """Detects triggers without work: nothing has changed since a trigger with nothing to plan. Pure.
+
+    Without new entries, Spark's default trigger calls the planner again and again with the same start. Each
+    call costs time, because Spark passes offsets and the report as JSON. So a trigger that directly follows
+    another trigger waits a moment, unless entries arrive.
+
+    ``is_polled``: whether triggers follow one another directly.
+    """
+
+    def __init__(self) -> None:
+        self.is_polled = False
+        self._start: Offsets | None = None
+        self._limited = True
+        self._partitions: Sequence[TopicName] = ()
+        self._until = self._triggered_at = -math.inf
+
+    def trigger(self, start: Offsets, now: float) -> None:
+        """Records that a trigger begins."""
+        if self._start is start:
+            self.is_polled = now < self._triggered_at + _POLLED_WITHIN
+        self._triggered_at = now
+
+    def begin(self, start: Offsets, partitions: Sequence[TopicName], until: float, *, limited: bool) -> None:
+        """Records that there is nothing to plan.
+
+        Args:
+            partitions: partitions that are read; the same object as long as they do not change.
+            until: time of the next work, if no new entries arrive.
+        """
+        self._start, self._partitions, self._until, self._limited = start, partitions, until, limited
+
+    def end(self) -> None:
+        """Records that there may be something to plan."""
+        self._start = None
+
+    def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
+        """Whether there is nothing to plan: the same objects as in :meth:`begin`, before its ``until``."""
+        is_same = self._start is start and self._partitions is partitions and self._limited == limited
+        return is_same and now < self._until
+
+    def seconds_to_wait(self, now: float) -> float:
+        """Returns the seconds that the next trigger waits; 0 after new entries, or if triggers are rare."""
+        if self._start is None or not self.is_polled:
+            return 0.0
+        wait = max(_MIN_WAIT, min(_MAX_WAIT, _WAIT_EACH * len(self._partitions)))
+        return max(0.0, min(wait, self._until - now))

@@ -41,6 +41,7 @@ second row uses the planner's clock, from the probe of the processed end until t
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -49,7 +50,6 @@ from typing import NamedTuple
 from pulsar_spark.client import Calls, Consumer, Kind, LastMessageId, Tail, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.broker_probe import KnownEntries
-from pulsar_spark.spark.plan.timing import EndSchedule
 
 # Entries that are probed for chunks before the last of them is acknowledged. One entry does not suffice,
 # because chunks of several producers may be interleaved.
@@ -61,6 +61,14 @@ _PATIENCE = 1.0
 # Maximum pause after a failed probe, as a multiple of its duration, because the query waits for probes.
 # Pauses grow with each failure, because a single failure may be caused by an unload of the topic.
 _MAX_REST = 10
+# Seconds after an answer in which a partition's end is not requested again.
+_KNOWN_FOR = 0.05
+# Seconds without a new message before a tail is opened, because opening it costs a few requests.
+_IDLE_AFTER = 0.25
+# Seconds after which the end is requested although the tail has received nothing.
+_ASKED_ANYWAY = 10.0
+_ASKED_ANYWAY_EACH = 0.5  # or this number of seconds for each partition of the query, if that is longer
+_STEP = 5.0  # seconds; these requests wait for a multiple of it, so that many are sent together
 
 
 class Life(Enum):
@@ -95,6 +103,53 @@ class _Dated(NamedTuple):
     position: MessageId
     time_ms: int
     since: float
+
+
+@dataclass(slots=True)
+class EndSchedule:
+    """The times when one partition's end is requested. Pure; times are seconds of a monotonic clock.
+
+    Attributes:
+        known_until: time until which the last answer is used without a new request.
+        idle_at: time when the partition counts as idle, unless a new message is received.
+        ask_anyway_at: time when the end is requested although the tail has received nothing.
+    """
+
+    last: MessageId
+    known_until: float
+    idle_at: float
+    ask_anyway_at: float = 0.0
+
+    @classmethod
+    def of(cls, last: MessageId, now: float) -> EndSchedule:
+        """Returns the schedule after a first answer."""
+        return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
+
+    def due_at(self, *, has_news: bool) -> float:
+        """Returns the time of the next request. ``has_news``: there is no tail, or it has new entries."""
+        return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
+
+    def asked(self, now: float) -> None:
+        """Records a request, with or without an answer."""
+        self.known_until = now + _KNOWN_FOR
+
+    def answered(self, last: MessageId, now: float) -> None:
+        """Records an answer."""
+        if self.last != last:
+            self.last, self.idle_at = last, now + _IDLE_AFTER
+
+    def is_idle(self, now: float) -> bool:
+        """Whether the partition had no new message for a while, so that a waiting reader saves requests."""
+        return now >= self.idle_at
+
+    def followed(self, now: float, partitions: int, number: int) -> None:
+        """Sets the time of the next request, because the tail has reached the end.
+
+        ``number``: index of this partition, by which requests are spread over time.
+        """
+        interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
+        spread = 1 + number % partitions / partitions
+        self.ask_anyway_at = math.ceil((now + interval * spread) / _STEP) * _STEP
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,7 @@ from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.clusters import MovedError, Moves, Witnesses
-from pulsar_spark.spark.plan.ends import EndTracker
+from pulsar_spark.spark.plan.ends import EndTracker, QuietTime
 from pulsar_spark.spark.plan.loss_check import Checkpoint, LossCheck
 from pulsar_spark.spark.plan.offsets import DONE, Json, Offsets, done_in, is_moved
 from pulsar_spark.spark.plan.partition import Life, Partition
@@ -37,7 +37,6 @@ from pulsar_spark.spark.plan.scalable import ScalableTopics, find_ended, not_end
 from pulsar_spark.spark.plan.source_reporter import SourceReporter
 from pulsar_spark.spark.plan.start import QueryStart, restart_query, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
-from pulsar_spark.spark.plan.timing import QuietTime
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
 _log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan import ends, timing
+from pulsar_spark.spark.plan import ends
+from pulsar_spark.spark.plan import partition as partition_module
 from pulsar_spark.spark.plan.ends import EndTracker
-from pulsar_spark.spark.plan.partition import Partition, visible_end
-from pulsar_spark.spark.plan.timing import EndSchedule
+from pulsar_spark.spark.plan.partition import EndSchedule, Partition, visible_end
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -148,7 +148,7 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
 
 
 def test_idle_partitions_are_asked_at_different_times(tracked, monkeypatch):
-    monkeypatch.setattr(timing, "_STEP", 1.0)
+    monkeypatch.setattr(partition_module, "_STEP", 1.0)
     tracked.after(0.3)
     asked = {}
     for second in range(25):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pulsar_spark.errors import DataLossError, DeadlineError
-from pulsar_spark.spark.plan import stream, timing
+from pulsar_spark.spark.plan import ends, stream
 from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
@@ -240,7 +240,7 @@ def test_a_micro_batch_costs_two_requests_a_partition(cluster):
 
 
 def test_it_waits_for_news_only_where_there_was_none(cluster, topic, monkeypatch):
-    monkeypatch.setattr(timing, "_MIN_WAIT", HANG)
+    monkeypatch.setattr(ends, "_MIN_WAIT", HANG)
     spark = reading(cluster, topic, 1)
     start = Offsets.from_json(json.loads(spark.offsets[-1]))
     began = time.monotonic()

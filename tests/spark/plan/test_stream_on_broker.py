@@ -11,7 +11,7 @@ from pulsar_spark.client import Client, ClientOptions, Deadline, PlanningClient
 from pulsar_spark.client.consuming import consumer
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.plan import stream, timing
+from pulsar_spark.spark.plan import ends, partition, stream
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.fake_broker import HANG, FakeBroker, silence
@@ -166,9 +166,9 @@ class Weather:
 
 @pytest.mark.parametrize("seed", a_few_of(4, 2))
 def test_whatever_happens_is_planned_soon_and_once(broker, client, monkeypatch, seed):
-    monkeypatch.setattr(timing, "_KNOWN_FOR", 0.005)
-    monkeypatch.setattr(timing, "_IDLE_AFTER", 0.01)
-    monkeypatch.setattr(timing, "_MIN_WAIT", 0.005)
+    monkeypatch.setattr(partition, "_KNOWN_FOR", 0.005)
+    monkeypatch.setattr(partition, "_IDLE_AFTER", 0.01)
+    monkeypatch.setattr(ends, "_MIN_WAIT", 0.005)
     query, weather = Query(broker, client), Weather(broker, seed)
     try:
         for _ in range(20):

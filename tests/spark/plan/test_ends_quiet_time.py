@@ -3,8 +3,8 @@
 import pytest
 
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.ends import QuietTime
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.timing import QuietTime
 
 T = TopicName.parse("t")
 START = Offsets("s", {T: MessageId(1, 1)})
