@@ -54,6 +54,25 @@ _MAX_BYTES = 256 << 10
 _SAMPLES = 8
 
 
+class Waiting(NamedTuple):
+    """The state of a partition at a trigger.
+
+    Attributes:
+        position: position up to which it is processed.
+        last: its last message; ``MessageId.EARLIEST`` if there is none.
+        entries: number of entries in between; 1 if the number is unknown.
+    """
+
+    position: MessageId
+    last: MessageId
+    entries: int = 0
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether messages are unprocessed."""
+        return self.position < self.last
+
+
 class _Sample(NamedTuple):
     """The entries of one probe, the messages that end in them, and their bytes."""
 
@@ -80,19 +99,15 @@ class EntrySampler:
         messages = sum(each.messages for each in self._samples)
         return EntryMeans(messages / entries, sum(each.size for each in self._samples) / entries)
 
-    def refresh(self, backlogs: Mapping[TopicName, tuple[MessageId, MessageId, int]]) -> None:
-        """Adds the results of probes, and starts another probe if it is due. Never raises.
-
-        ``backlogs``: for each partition, the position up to which it is processed, its last message, and the
-        number of entries in between.
-        """
+    def refresh(self, partitions: Mapping[TopicName, Waiting]) -> None:
+        """Adds the results of probes, and starts another probe if it is due. Never raises."""
         now = self._client.now()
         calls: dict[TopicName, Callable[[], _Sample]] = {}
-        waiting = {topic: each for topic, each in backlogs.items() if each[2] > 0}
+        waiting = {topic: each for topic, each in partitions.items() if each.entries > 0}
         if waiting and now >= self._next_at:
             self._next_at = now + _EVERY
-            topic = max(waiting, key=lambda each: waiting[each][2])
-            calls = {topic: partial(self._probe, topic, *waiting[topic][:2])}
+            topic = max(waiting, key=lambda each: waiting[each].entries)
+            calls = {topic: partial(self._probe, topic, waiting[topic])}
         self._take(self._calls.run({}, 0.0))
         if calls:
             self._take(self._calls.run(calls, 0.0 if self._samples else _FIRST_PATIENCE))
@@ -101,22 +116,22 @@ class EntrySampler:
         found = (each for each in results.values() if isinstance(each, _Sample))
         self._samples.extend(each for each in found if each.entries)
 
-    def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Sample:
-        found = first_entries(self._client, topic, position, last, _MAX_MESSAGES, _MAX_BYTES)
+    def _probe(self, topic: TopicName, seen: Waiting) -> _Sample:
+        found = first_entries(self._client, topic, seen, _MAX_MESSAGES, _MAX_BYTES)
         return _Sample(len(found), sum(map(messages_in, found)), sum(each.size for each in found))
 
 
 def first_entries(
-    client: PlanningClient, topic: TopicName, position: MessageId, last: MessageId, messages: int, size: int
+    client: PlanningClient, topic: TopicName, seen: Waiting, messages: int, size: int
 ) -> list[EntryInfo]:
-    """Probes the first entries in ``(position, last]``, until they hold this many messages or bytes.
+    """Probes the first unprocessed entries, until they hold this many messages or bytes.
 
     Returns no entries if that fails, because a missing figure must not end the query.
     """
     try:
-        reader = client.probe_entries(topic, position.last_whole_entry)
+        reader = client.probe_entries(topic, seen.position.last_whole_entry)
         try:
-            return reader.read(messages, size, last)
+            return reader.read(messages, size, seen.last)
         finally:
             reader.close()
     except Exception as error:  # noqa: BLE001 - see above
@@ -127,21 +142,6 @@ def first_entries(
 _TOLERANCE_MS = 1000  # maximum error of a publish time; if the error may be larger, the message is probed
 _MAX_PROBES = 8  # probes at each trigger
 _PATIENCE = 0.5  # seconds to wait for these probes
-
-
-class Waiting(NamedTuple):
-    """The state of a partition at a trigger.
-
-    ``last``: its last message; ``MessageId.EARLIEST`` if there is none.
-    """
-
-    position: MessageId
-    last: MessageId
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether the partition has unprocessed messages."""
-        return self.position < self.last
 
 
 class _KnownBy(Enum):
@@ -204,7 +204,7 @@ class OldestMessages:
         for topic, seen in partitions.items():
             known[topic] = known[topic].after(seen, before_ms) if topic in known else _Known(seen)
         due = self._due({topic: known[topic] for topic in partitions}, now_ms)
-        calls = {topic: partial(self._probe, topic, *known[topic].seen) for topic in due}
+        calls = {topic: partial(self._probe, topic, known[topic].seen) for topic in due}
         for topic, found in self._calls.run(calls, _PATIENCE).items():
             if isinstance(found, _Probe):
                 self._take(topic, found, now_ms)
@@ -250,10 +250,10 @@ class OldestMessages:
         known.time_ms = min(max(found.time_ms, known.time_ms), now_ms)
         known.by = _KnownBy.PROBED
 
-    def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Probe:
-        found = first_entries(self._client, topic, position, last, 1, 1)
+    def _probe(self, topic: TopicName, seen: Waiting) -> _Probe:
+        found = first_entries(self._client, topic, seen, 1, 1)
         first = next((each for each in found if not each.corrupt), None)
-        return _Probe(position, None if first is None else first.publish_time)
+        return _Probe(seen.position, None if first is None else first.publish_time)
 
 
 class SourceReporter:
@@ -274,22 +274,14 @@ class SourceReporter:
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, Partition]) -> None:
-        """Probes some entries of the backlog; waits up to 0.5 s, but 3.5 s until a run's first success."""
-        self._samples.refresh(
-            {
-                topic: (state.position, state.last, state.backlog or 1)
-                for topic, state in partitions.items()
-                if state.position is not None and state.backlog != 0
-            }
-        )
-        self._oldest.refresh(
-            {
-                topic: Waiting(state.position.last_whole_entry, state.last)
-                for topic, state in partitions.items()
-                if state.position is not None
-            },
-            self._triggered_ms,
-        )
+        """Probes some waiting entries, if probes are due; waits up to 3.5 s for the first, later 0.5 s."""
+        waiting = {}
+        for topic, state in partitions.items():
+            if state.position is not None:
+                entries = 1 if state.backlog is None else state.backlog
+                waiting[topic] = Waiting(state.position.last_whole_entry, state.last, entries)
+        self._samples.refresh(waiting)
+        self._oldest.refresh(waiting, self._triggered_ms)
 
     def report(
         self,

@@ -273,11 +273,8 @@ def _check_reserved(field: StructField) -> None:
 
 
 def _ddls(name: str) -> list[str]:
-    return [_ddl(kind) for kind in _ALLOWED[name] if kind is not NullType]
-
-
-def _ddl(kind: type[DataType]) -> str:
-    return "map<string,string>" if kind is MapType else kind().simpleString()
+    kinds = (kind for kind in _ALLOWED[name] if kind is not NullType)
+    return ["map<string,string>" if kind is MapType else kind().simpleString() for kind in kinds]
 
 
 def _by_topic(names: pa.Array) -> tuple[list[TopicName], np.ndarray]:

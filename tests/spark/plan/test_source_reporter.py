@@ -7,14 +7,14 @@ import pytest
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_report import EntryMeans
-from pulsar_spark.spark.plan.source_reporter import EntrySampler
+from pulsar_spark.spark.plan.source_reporter import EntrySampler, Waiting
 
 T = TopicName.parse("t")
 BEGIN = MessageId(10, -1)
 
 
 def waiting(topic, entries=5):
-    return {T: (BEGIN, topic.last, entries)}
+    return {T: Waiting(BEGIN, topic.last, entries)}
 
 
 def test_the_first_probe_is_waited_for(cluster, topic):
@@ -29,7 +29,7 @@ def test_the_first_probe_is_waited_for(cluster, topic):
 def test_nothing_is_probed_where_nothing_waits_or_too_soon(cluster, topic):
     sampler = EntrySampler(cluster)
     sampler.refresh({})
-    sampler.refresh({T: (BEGIN, BEGIN, 0)})
+    sampler.refresh({T: Waiting(BEGIN, BEGIN)})
     assert sampler.means is None
     topic.produce(1, messages=4)
     sampler.refresh(waiting(topic))
@@ -49,7 +49,7 @@ def test_the_mean_follows_what_is_written(cluster, topic):
         position = topic.last
         topic.produce(2, messages=50)
         cluster.clock += 11.0
-        sampler.refresh({T: (position, topic.last, 2)})
+        sampler.refresh({T: Waiting(position, topic.last, 2)})
         for thread in threading.enumerate():
             if thread.name == "pulsar planner":  # later probes are not waited for
                 thread.join()
@@ -62,7 +62,8 @@ def test_the_longest_backlog_is_probed(cluster):
     first.produce(1, messages=3)
     second.produce(2, messages=7)
     sampler = EntrySampler(cluster)
-    sampler.refresh({T.of_partition(0): (BEGIN, first.last, 1), T.of_partition(1): (BEGIN, second.last, 2)})
+    one, two = Waiting(BEGIN, first.last, 1), Waiting(BEGIN, second.last, 2)
+    sampler.refresh({T.of_partition(0): one, T.of_partition(1): two})
     assert sampler.means.messages == 7.0
 
 
