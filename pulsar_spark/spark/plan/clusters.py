@@ -104,10 +104,7 @@ class Witnesses:
         self._next: tuple[Witness, float] | None = None  # the next witness, and the time when it was found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
-        """Returns an entry before the start of a new query, as its first witness; None if there is none.
-
-        Raises BrokerError: the broker did not answer.
-        """
+        """Returns the witness of a new query, an entry before its start; None if there is no such entry."""
         if not positions:
             return None
         topic = max(positions, key=lambda each: positions[each].is_entry)
@@ -120,11 +117,9 @@ class Witnesses:
         return None if entry is None or entry.corrupt else Witness.of(topic, entry)
 
     def renewed(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
-        """Returns the witness of the next offsets: the old one, or a newer entry up to the planned ends.
+        """Returns the witness of the next offsets: the previous one (``old``), or a newer entry.
 
-        Args:
-            old: witness of the previous offsets.
-            ends: planned end of each partition that has new entries.
+        ``ends``: planned end of each partition that has new entries; a newer entry is not after it.
         """
         old = None if self._is_gone else old
         # A copied entry identifies a cluster less surely, because other clusters may have copies of it.
@@ -175,7 +170,6 @@ class Witnesses:
         Raises:
             MovedError: this is another cluster, which has a copy of the witness.
             OtherClusterError: this may be another cluster, and the position there is unknown.
-            BrokerError: the broker did not answer.
         """
         witness, name = checkpoint.witness, checkpoint.subscription
         self._is_gone, self._next = witness is not None, None
@@ -335,9 +329,7 @@ class Moves:
         A query that returns continues where it left this cluster, because later entries may have had no
         copies in the other cluster.
 
-        Raises:
-            DataLossError: copies of unread messages may be gone.
-            BrokerError: the broker did not answer.
+        Raises DataLossError: copies of unread messages may be gone.
         """
         left = {topic: each for topic, each in start.positions.items() if topic in existing}
         for topic in sorted(start.positions.keys() - left.keys()):
@@ -380,7 +372,6 @@ class Moves:
         Raises:
             OtherClusterError: it is the query's first micro-batch.
             DataLossError: messages of the micro-batch were not copied, or their copies are gone.
-            BrokerError: the broker did not answer.
         """
         cluster = error.cluster
         if not cluster:
