@@ -28,14 +28,13 @@ from pulsar_spark.spark.monitoring.driver_files import (
     read_planners,
     read_sink_totals,
 )
-from pulsar_spark.spark.monitoring.metrics import Snapshot, prometheus_text
 from pulsar_spark.spark.monitoring.query_figures import (
     BatchFigures,
     QueryFigures,
     StartedQuery,
     not_yet_reported,
 )
-from pulsar_spark.spark.monitoring.site import answer
+from pulsar_spark.spark.monitoring.site import Snapshot, answer, prometheus_text
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 
 _log = logging.getLogger("pulsar_spark.progress")

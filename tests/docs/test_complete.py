@@ -7,7 +7,7 @@ import re
 import pulsar_spark
 from integration.docs import PAGES, ROOT
 from pulsar_spark import errors, testing
-from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX
+from pulsar_spark.spark.monitoring.site import METRICS, PREFIX
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE

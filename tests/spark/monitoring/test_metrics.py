@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from integration.docs import PAGES, ROOT
 from pulsar_spark.spark.monitoring.driver_files import SinkTotals
-from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX, Snapshot, prometheus_text
 from pulsar_spark.spark.monitoring.query_figures import BatchFigures, QueryFigures
+from pulsar_spark.spark.monitoring.site import METRICS, PREFIX, Snapshot, prometheus_text
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 from tests.loops import for_each
 

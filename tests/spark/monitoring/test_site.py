@@ -5,9 +5,17 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
-from pulsar_spark.spark.monitoring.metrics import Snapshot, prometheus_text
 from pulsar_spark.spark.monitoring.query_figures import QueryFigures
-from pulsar_spark.spark.monitoring.site import MAX_PARTITIONS, PAGE, SCRIPT, STYLE, answer, page_data
+from pulsar_spark.spark.monitoring.site import (
+    MAX_PARTITIONS,
+    PAGE,
+    SCRIPT,
+    STYLE,
+    Snapshot,
+    answer,
+    page_data,
+    prometheus_text,
+)
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 from tests.spark.monitoring.test_metrics import snapshot
 
