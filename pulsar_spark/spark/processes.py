@@ -92,7 +92,8 @@ _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "
 def set_up_logs(level: int | None) -> None:
     """Lets this process print this package's log lines of a level and above, each once.
 
-    ``level``: level of :mod:`logging`; None: the configured level, or WARNING.
+    Args:
+        level: level of :mod:`logging`; None: the configured level, or WARNING.
     """
     _logger.setLevel(logging.NOTSET if level is None else level)
     if not _logger.hasHandlers():

@@ -88,8 +88,9 @@ class SourceReport:
     def to_json(self, topics: Json | None = None) -> Json:
         """Returns the report as JSON for Spark, see the module.
 
-        ``topics``: JSON of all partitions. None: it is made from ``partitions``, which may lack those without
-        a backlog.
+        Args:
+            topics: JSON of all partitions. None: it is made from ``partitions``, which may lack partitions
+                without a backlog.
         """
         if topics is None:
             topics = {}

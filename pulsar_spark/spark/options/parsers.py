@@ -109,7 +109,8 @@ def non_empty(text: str) -> str:
 def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Parser[T]:
     """Returns a parser of case-insensitive names to their values.
 
-    ``others``: names that only other connectors accept, each with its replacement for the error's text.
+    Args:
+        others: names that only other connectors accept -> the name to use here, which the error suggests.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 

@@ -144,7 +144,8 @@ def _warn_of_chunks(partitions: Iterable[Partition]) -> None:
 class _Found(NamedTuple):
     """The result of a probe.
 
-    ``published``: publish time of ``entry`` in ms if there are chunks; the error if the probe failed.
+    Attributes:
+        published: publish time of ``entry`` in ms; 0 without chunks; the error of a failed probe.
     """
 
     entry: MessageId

@@ -70,7 +70,8 @@ class Room(NamedTuple):
 class Taken(NamedTuple):
     """The probed entries of a partition that a batch reads.
 
-    ``room``: rest of the partition's share, if entries that were not probed may be added; None: none may.
+    Attributes:
+        room: unused part of the partition's share, for entries that were not probed; None: take none of them.
     """
 
     end: MessageId

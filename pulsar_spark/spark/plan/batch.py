@@ -37,9 +37,9 @@ from pulsar_spark.spark.plan.topics import first_contact, migrated
 
 _log = logging.getLogger(__name__)
 
-# Seconds until a batch that was not due, or not possible, is planned again.
+# Seconds until the next plan after a plan without messages, because no batch was due or possible.
 _HELD_BACK = 0.5
-# Seconds until a plan without messages is repeated while requests for entries are pending.
+# The same while requests for entries are pending; less, because their answers may make a batch possible.
 _LOOK_AGAIN = 0.1
 
 
@@ -117,9 +117,10 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the tasks of the micro-batch ``(start, end]``, without partitions deleted or set back.
+        """Returns the tasks of ``(start, end]``, without partitions that are deleted or end before ``start``.
 
-        ``partitions``: state of each partition, in which ``is_start_time_found`` is stored.
+        Args:
+            partitions: state of each partition, in which ``is_start_time_found`` is stored.
         """
         planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
         existing = [

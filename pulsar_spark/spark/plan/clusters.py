@@ -104,7 +104,11 @@ class Witnesses:
         self._next: tuple[Witness, float] | None = None  # the next witness, and the time when it was found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
-        """Returns the witness of a new query, an entry before its start; None if there is no such entry."""
+        """Returns an entry before the start of a new query, as its first witness; None if there is none.
+
+        Raises:
+            BrokerError: the broker did not answer.
+        """
         if not positions:
             return None
         topic = max(positions, key=lambda each: positions[each].is_entry)
@@ -170,6 +174,7 @@ class Witnesses:
         Raises:
             MovedError: this is another cluster, which has a copy of the witness.
             OtherClusterError: this may be another cluster, and the position there is unknown.
+            BrokerError: the broker did not answer.
         """
         witness, name = checkpoint.witness, checkpoint.subscription
         self._is_gone, self._next = witness is not None, None
@@ -249,7 +254,9 @@ class Witnesses:
     ) -> str:
         """Returns a reason to suspect another cluster, which :meth:`check` could not prove; empty for none.
 
-        ``missing``: partitions without the subscription when it was opened, with these ``answers``.
+        Args:
+            missing: partitions that lacked the subscription before it was opened there.
+            answers: the broker's answers to opening it.
         """
         if witness is None:  # compares the starts of partitions that were empty: (ledger, -1)
             named = self._options.start.named
@@ -324,12 +331,14 @@ class Moves:
         self._loss_check = loss_check
 
     def moved(self, start: Offsets, error: MovedError, existing: Collection[TopicName]) -> Offsets:
-        """Returns where the query continues in this cluster; ``start``: its last offset in the old one.
+        """Returns where the query continues in this cluster; ``start``: last offset in the old cluster.
 
-        A query that returns continues where it left this cluster, because later entries may have had no
-        copies in the other cluster.
+        A query that was in this cluster before continues where it left, because later entries may have had
+        no copies in the other cluster.
 
-        Raises DataLossError: copies of unread messages may be gone.
+        Raises:
+            DataLossError: copies of unread messages may be gone.
+            BrokerError: the broker did not answer.
         """
         left = {topic: each for topic, each in start.positions.items() if topic in existing}
         for topic in sorted(start.positions.keys() - left.keys()):
@@ -416,7 +425,7 @@ class Moves:
     def _search(
         self, cluster: str, topic: TopicName, start: MessageId, end: MessageId = MessageId.LATEST
     ) -> tuple[MessageId, Copied, Copied]:
-        """Returns where to continue in this cluster, and the copies around ``cluster``'s start and end."""
+        """Returns where to continue here, and the copies of entries around ``start`` and ``end``."""
         here = copied_partition(self._client, topic, cluster)
         before = here.around(start)
         return here.start_after(before, self._margin_ms), before, here.around(end)

@@ -219,8 +219,9 @@ class LossCheck:
 
         A missing segment of a topic in :attr:`holding` is no loss: brokers deleted it after it was read.
 
-        Raises DataLossError: planned messages are gone, or the options name the partition, so later messages
-        may be lost.
+        Raises:
+            DataLossError: planned messages are gone. Or the options name the partition, which may have had
+                later messages.
         """
         self.absent.add(topic)
         if topic.scalable in self.holding:
@@ -252,15 +253,15 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def finished(cls, end: Offsets) -> Checkpoint:
-        """Makes a checkpoint whose last micro-batch is processed."""
+        """Returns a checkpoint whose last micro-batch is processed."""
         return cls(end, end.positions, end.positions)
 
     @classmethod
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
-        """Makes a checkpoint whose last micro-batch must run again.
+        """Returns a checkpoint whose last micro-batch must run again.
 
-        ``processed`` leaves out deleted partitions, which ``end`` lacks. It also leaves out partitions whose
-        topic ended before ``start``, as ``end`` does. Both were reported when the batch was planned.
+        ``processed`` has neither deleted partitions, which are missing in ``end``, nor partitions whose topic
+        ended before ``start``, so that ``end`` is earlier. The plan of the batch has reported these losses.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {

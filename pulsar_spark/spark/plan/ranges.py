@@ -144,7 +144,8 @@ def split_ranges(
 class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
-    ``length``: number of the range's entries. None: it is computed; of several ledgers only the last counts.
+    Args:
+        length: number of the range's entries. None: computed; only the last of several ledgers counts.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:

@@ -89,7 +89,7 @@ class SegmentOrder(NamedTuple):
         return held
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
-        """Returns the sealed segments that are read (not ``held``) and not known to be read to the end."""
+        """Returns the sealed segments, except ``held`` ones, that are not known to be read to their ends."""
         return {
             name
             for name, segment in self.layout.segments.items()
@@ -118,7 +118,7 @@ class SegmentOrder(NamedTuple):
 
 
 def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
-    """Returns how many segments were created and removed since ``known``, by their ascending numbers."""
+    """Returns how many segments after the newest one in ``known`` are gone, by the gaps in their numbers."""
     newest = max(map(_number, known))
     later = [number for number in map(_number, layout.segments) if number > newest]
     return max(later, default=newest) - newest - len(later)
@@ -234,10 +234,7 @@ class ScalableTopics:
         return watch is None or watch.changed
 
     def segments_of(self, topic: TopicName) -> Sequence[TopicName]:
-        """Looks up the segments of a topic, and the data that decides their order.
-
-        Raises TopicNotFoundError: the topic does not exist.
-        """
+        """Looks up the segments of a topic, and the data that decides their order."""
         known = self._orders.get(topic)
         watch = self._layouts.get(topic)
         is_changed = watch is not None and watch.changed
@@ -361,11 +358,7 @@ class ScalableTopics:
             raise _as_retriable(error) from error
 
     def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
-        """Whether a removed segment may have had unknown messages after a position.
-
-        Raises BrokerError: the admin service does not report whether the subscription ``name`` retained the
-        segment.
-        """
+        """Whether a removed segment may have had unknown messages after a position."""
         order = self._orders.get(segment.base)
         final = None if order is None else order.final_ends.get(segment)
         if segment in self._unheld:
@@ -427,8 +420,9 @@ class ScalableTopics:
     ) -> None:
         """Checks segments with the position ``done``; ``processed``: positions of the other segments.
 
-        Raises DataLossError: a segment was recreated with the same name: it is not sealed, or has higher
-        ledger ids than the position in a later segment. ``failOnDataLoss`` makes no difference.
+        Raises:
+            DataLossError: a segment was recreated with the same name. It is not sealed any more, or its
+                ledgers are newer than ledgers of a later segment. ``failOnDataLoss`` makes no difference.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:

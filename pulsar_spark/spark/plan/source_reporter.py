@@ -69,7 +69,7 @@ class Waiting(NamedTuple):
 
     @property
     def has_backlog(self) -> bool:
-        """Whether messages are unprocessed."""
+        """Whether the partition has unprocessed messages."""
         return self.position < self.last
 
 
@@ -274,7 +274,7 @@ class SourceReporter:
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, Partition]) -> None:
-        """Probes some waiting entries, if probes are due; waits up to 3.5 s for the first, later 0.5 s."""
+        """Probes some entries of the backlog; waits up to 0.5 s, but 3.5 s until a run's first success."""
         waiting = {}
         for topic, state in partitions.items():
             if state.position is not None:

@@ -98,7 +98,8 @@ class QueryPlanner:
     def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:
         """Returns the present ends of all topic partitions, for the first offset in a checkpoint.
 
-        Raises BusyError: another query uses the subscription, which the checkpoint would name from now on.
+        Raises:
+            BusyError: another query uses the subscription, so the offset must not name it.
         """
         ends = self.ends()
         existing(self._client, ends, subscription)

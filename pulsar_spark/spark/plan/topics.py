@@ -90,8 +90,9 @@ class PatternTopics:
     def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
         """Lists the partitions of all topics that exist.
 
-        ``changed``: topics that may have changed since the last list; None: list all topics, and request the
-        partitions of topics whose names differ from the last list.
+        Args:
+            changed: topics that may have changed since the last list. None: list all topics, and request the
+                partitions of each topic that has other listed partitions than before.
         """
         asked: dict[TopicName, frozenset[TopicName] | None]
         if changed is None:
