@@ -8,7 +8,6 @@ import uuid
 import pytest
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
-from pyspark import SparkFiles
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -30,11 +29,7 @@ TOTALS = "persistent://public/default/totals"
 QUERY, RUN = uuid.UUID(int=1), uuid.UUID(int=7)
 TIME = "2026-11-21T11:00:00.000Z"
 
-
-@pytest.fixture(autouse=True)
-def folder(monkeypatch, tmp_path):
-    """Spark's folder for the files of an application."""
-    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.fixture

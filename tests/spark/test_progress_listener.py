@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from pyspark import SparkFiles
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -33,6 +32,8 @@ QUERY = uuid.UUID(int=1)
 RUN = uuid.UUID(int=7)
 START_MS = 1795258800000  # 2026-11-21T11:00:00Z
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 def source_report(topics, planner="1-a", time_ms=START_MS, **more):
     """What the source says; for each partition (end, entries, messages[, entries of the batch])."""
@@ -52,12 +53,6 @@ def report(topics, **more):
 
 ORDERS_TOPICS = {TOPIC: {"0": ("12:99", 10, 1000), "1": ("13:4", 0, 0)}}
 ORDERS = report(ORDERS_TOPICS)
-
-
-@pytest.fixture(autouse=True)
-def folder(monkeypatch, tmp_path):
-    """Spark's folder for the files of an application."""
-    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
 
 
 def source(latest, rows):

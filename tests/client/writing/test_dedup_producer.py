@@ -14,21 +14,15 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.entry.origin import decode_origin, encode_origin
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing
+from tests.client.writing import dedup_tasks
+from tests.client.writing.dedup_tasks import NAME, SECRET
 from tests.client.writing.told import new_origin
-from tests.fake_broker import FakeBroker, lose_answer
+from tests.fake_broker import lose_answer
 from tests.fake_clients import Type
 from tests.fake_topics import signed_metadata, split_section
 
-SECRET = b"only the query knows this"
-NAME = "query-0"
 ROWS = numbered(10)
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker(deduplicates=True) as broker:
-        broker.create(TOPIC)
-        yield broker
+broker = dedup_tasks.broker
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,8 @@ from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.client.test_encryption import put_key
+from tests.client.writing import dedup_tasks
+from tests.client.writing.dedup_tasks import SECRET
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import HANG, FakeBroker, pass_on, silence
 from tests.fake_clients import Type
@@ -38,15 +40,8 @@ from tests.fake_topics import section_of
 from tests.loops import a_few_of
 from tests.ranges import read_range
 
-SECRET = b"only the query knows this"
+broker = dedup_tasks.broker
 FIRST, SECOND = numbered(10), [*numbered(5), b"more", *numbered(5, 20)]
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker(deduplicates=True) as broker:
-        broker.create(TOPIC)
-        yield broker
 
 
 @pytest.fixture
