@@ -118,7 +118,7 @@ def outcomes(topics, **options):
     return found
 
 
-@pytest.mark.parametrize("topics", [25, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("topics", [60, pytest.param(10_000, marks=pytest.mark.long)])
 def test_nothing_from_the_first_message_in_time_on_is_missing(topics):
     assert outcomes(topics) == {
         ("read_batch", True): topics,
