@@ -125,7 +125,7 @@ def _taken(encoder: ValueEncoder, rows: pa.Array, numbers: range) -> list[int]:
 
 def _encoded(encoder: ValueEncoder, rows: pa.Array) -> list[bytes] | None:
     try:
-        values: list[bytes] = encoder.encode(rows).values.to_pylist()
+        values: list[bytes] = encoder(rows).values.to_pylist()
     except SchemaError:
         return None
     return values

@@ -62,7 +62,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         )
     decoded = target if reader.type is SchemaType.KEY_VALUE else _decoded(column_type(reader), target)
     made = _format(reader).decoder(writer, reader, decoded)
-    return made if decoded == target else CastDecoder(made, target)
+    return made if decoded == target else _CastDecoder(made, target)
 
 
 def check_columns(schema: Schema) -> None:
@@ -111,10 +111,30 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             advice="Encode them in the query and write with valueFormat=raw",
         )
     if is_root(schema, source):
-        return RootEncoder(TombstoneEncoder(make(schema, source[0].type)))
+        encode_value = with_tombstones(make(schema, source[0].type))
+        return lambda rows: encode_value(rows.field(0))
     made = make(schema, source)
     is_record = isinstance(source, pa.StructType) and schema.type is not SchemaType.KEY_VALUE
-    return TombstoneEncoder(made) if is_record else made
+    return with_tombstones(made) if is_record else made
+
+
+def with_tombstones(encode: ValueEncoder) -> ValueEncoder:
+    """Makes an encoder that encodes null rows as tombstones, and other rows by ``encode``."""
+
+    def encode_all(rows: pa.Array) -> EncodedValues:
+        if not rows.null_count:
+            return encode(rows)
+        if rows.null_count == len(rows):
+            return EncodedValues(pa.nulls(len(rows), pa.binary()))
+        # A null row becomes a copy of a valid row, because values may not be null. The copy's bytes are
+        # dropped. Rows keep their indexes, which errors have.
+        numbers = np.arange(len(rows))
+        has = rows.is_valid().to_numpy(zero_copy_only=False)
+        filled = np.where(has, numbers, has.argmax())
+        encoded = encode(rows.take(pa.array(filled)))
+        return EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)
+
+    return encode_all
 
 
 def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
@@ -177,7 +197,7 @@ _KEY_VALUE = _Format(
 
 
 @dataclass(frozen=True, slots=True)
-class CastDecoder:
+class _CastDecoder:
     """Decodes values with ``values``, and casts their column to a type that holds all values."""
 
     values: ValueDecoder
@@ -185,53 +205,17 @@ class CastDecoder:
 
     @property
     def cost(self) -> ValueCost:
-        """Returns the maximum column bytes of a value."""
         return self.values.cost
 
     @property
     def plan(self) -> Hashable:
-        """See :class:`ValueDecoder`."""
         return self.values.plan, self.type
 
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        """Decodes n values; see :class:`ValueDecoder`."""
         found = self.values.decode(values, keys, work)
         return replace(found, column=found.column.cast(self.type))
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        """See :class:`ValueDecoder`."""
         return self.values.explain(value, key)
-
-
-@dataclass(frozen=True, slots=True)
-class RootEncoder:
-    """Encodes the column ``value`` of rows with the encoder ``values``."""
-
-    values: ValueEncoder
-
-    def encode(self, rows: pa.StructArray) -> EncodedValues:
-        """Encodes n rows; see :class:`ValueEncoder`."""
-        return self.values.encode(rows.field(0))
-
-
-@dataclass(frozen=True, slots=True)
-class TombstoneEncoder:
-    """Encodes null rows as tombstones, and other rows with the encoder ``records``."""
-
-    records: ValueEncoder
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        """Encodes n rows; see :class:`ValueEncoder`. Row indexes in errors refer to ``rows``."""
-        if not rows.null_count:
-            return self.records.encode(rows)
-        if rows.null_count == len(rows):
-            return EncodedValues(pa.nulls(len(rows), pa.binary()))
-        # A null row becomes a copy of a valid row, because values may not be null. The copy's bytes are
-        # dropped.
-        numbers = np.arange(len(rows))
-        has = rows.is_valid().to_numpy(zero_copy_only=False)
-        filled = np.where(has, numbers, has.argmax())
-        encoded = self.records.encode(rows.take(pa.array(filled)))
-        return EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)

@@ -7,9 +7,9 @@ nullable at any depth, whatever the schema says.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -79,16 +79,9 @@ class EncodedValues:
     keys: pa.BinaryArray | None = None
 
 
-class ValueEncoder(Protocol):
-    """Encodes rows as values of one schema; equal rows always become equal bytes."""
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        """Encodes n rows of the encoder's type.
-
-        Raises:
-            SchemaError: a row does not fit the schema; has its index and the field's path.
-        """
-        ...
+# Encodes n rows of one type as values of one schema; equal rows always become equal bytes. Raises SchemaError
+# for a row that does not fit the schema, with the row's index and the field's path.
+ValueEncoder: TypeAlias = Callable[[pa.Array], EncodedValues]
 
 
 _NAMES: Final = {

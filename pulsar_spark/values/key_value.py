@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -156,7 +157,7 @@ def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEnco
         with _named(name):
             encoders.append(part(own, fields[name]))
     key, value = encoders
-    return _KeyValueEncoder(key, value, parts.is_separated)
+    return partial(_encode, key, value, parts.is_separated)
 
 
 def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
@@ -310,25 +311,21 @@ def _mask(flags: pa.BooleanArray) -> Flags:
 # ---------------------------------------------------------------------------------------- writing
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyValueEncoder:
-    key: ValueEncoder
-    value: ValueEncoder
-    is_separated: bool
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        columns = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}
-        with _named("key"):
-            key = self.key.encode(columns["key"]).values
-        with _named("value"):
-            value = self.value.encode(columns["value"]).values
-        if self.is_separated:
-            return EncodedValues(value, key)
-        joined = join([*_with_length(key), *_with_length(value)], len(rows))
-        values = binary_of(joined.buffer, joined.offsets)
-        if rows.null_count:
-            values = with_nulls(values, _mask(rows.is_null()))
-        return EncodedValues(values)
+def _encode(
+    encode_key: ValueEncoder, encode_value: ValueEncoder, is_separated: bool, rows: pa.Array
+) -> EncodedValues:
+    columns = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}
+    with _named("key"):
+        key = encode_key(columns["key"]).values
+    with _named("value"):
+        value = encode_value(columns["value"]).values
+    if is_separated:
+        return EncodedValues(value, key)
+    joined = join([*_with_length(key), *_with_length(value)], len(rows))
+    values = binary_of(joined.buffer, joined.offsets)
+    if rows.null_count:
+        values = with_nulls(values, _mask(rows.is_null()))
+    return EncodedValues(values)
 
 
 def _with_length(half: pa.BinaryArray) -> list[EncodedField]:

@@ -36,7 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
-from pulsar_spark.arrow.join import too_large
+from pulsar_spark.arrow.join import fixed_width, too_large
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.encode.column_values import (
@@ -46,10 +46,11 @@ from pulsar_spark.values.encode.column_values import (
     is_no_text,
     milliseconds,
     require,
+    row_encoder,
     string_column,
     validity,
 )
-from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder, type_name
+from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder, ValueEncoder, type_name
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
@@ -189,8 +190,8 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             advice="Cast the column in the query",
         )
     if schema.type in _BYTES:
-        return _BytesEncoder(column, charset_of(schema))
-    return _FixedEncoder(_FIXED[schema.type])
+        return row_encoder(partial(_encode_bytes, column, charset_of(schema)))
+    return row_encoder(partial(_encode_fixed, _FIXED[schema.type]))
 
 
 # ---------------------------------------------------------------------------------------- bytes and texts
@@ -272,19 +273,9 @@ class _BytesDecoder:
         return (self.type == pa.string() and why_no_text(value)) or "the bytes are a value"
 
 
-@dataclass(frozen=True, slots=True)
-class _BytesEncoder:
-    column: pa.DataType
-    charset: Charset | None
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        try:
-            checked = string_column(rows, "") if self.column == pa.string() else rows
-            if self.charset is not None:
-                checked = _encode_by_charset(checked, self.charset)
-        except Misfit as misfit:
-            raise misfit.error() from None
-        return EncodedValues(checked.cast(pa.binary()))
+def _encode_bytes(column: pa.DataType, charset: Charset | None, rows: pa.Array) -> pa.BinaryArray:
+    checked = string_column(rows, "") if column == pa.string() else rows
+    return checked.cast(pa.binary()) if charset is None else _encode_by_charset(checked, charset)
 
 
 # ---------------------------------------------------------------------------------------- fixed lengths
@@ -353,30 +344,11 @@ def _stored_values(
     return found, has, is_bad if is_bad.any() else None
 
 
-@dataclass(frozen=True, slots=True)
-class _FixedEncoder:
-    fixed: _Fixed
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        try:
-            stored = self.fixed.write(rows)
-        except Misfit as misfit:
-            raise misfit.error() from None
-        return EncodedValues(_binary(stored.astype(self.fixed.stored, copy=False), validity(rows)))
-
-
-def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
-    """Returns values of one length as a binary array; rows without the flag ``has`` are null."""
-    sizes = np.full(len(stored), stored.dtype.itemsize, np.int32)
-    validity = None
-    if has is not None:
-        sizes *= has
-        stored = stored[has]
-        validity = pa.py_buffer(np.packbits(has, bitorder="little"))
-    offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    data = pa.py_buffer(stored.tobytes())
-    return pa.Array.from_buffers(pa.binary(), len(sizes), [validity, pa.py_buffer(offsets), data])
+def _encode_fixed(fixed: _Fixed, rows: pa.Array) -> pa.BinaryArray:
+    stored = fixed.write(rows).astype(fixed.stored, copy=False)
+    values = fixed_width(stored.tobytes(), fixed.stored.itemsize)
+    has = validity(rows)
+    return values if has is None else with_nulls(values, ~has)
 
 
 # ---------------------------------------------------------------------------------------- numbers

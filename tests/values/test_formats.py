@@ -9,7 +9,7 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value
-from pulsar_spark.values.formats import TombstoneEncoder
+from pulsar_spark.values.formats import with_tombstones
 from pulsar_spark.values.interfaces import EncodedValues
 from tests.loops import for_each
 from tests.values.random_avro import record, schema_of_tree
@@ -24,7 +24,7 @@ def test_each_kind_is_read_and_written(kind):
     schema = Schema(kind)
     column = formats.column_type(schema)
     rows = pa.nulls(2, column)
-    values = formats.encoder(schema, column).encode(rows).values
+    values = formats.encoder(schema, column)(rows).values
     decoder = formats.decoder(schema, schema, column)
     assert decoder.type == column
     assert decoder.decode(values, pa.nulls(2, pa.binary())).column == rows
@@ -35,7 +35,7 @@ def test_records_are_read_and_written(kind):
     schema = Schema(kind, b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"]}]}')
     column = formats.column_type(schema)
     rows = pa.array([{"a": 5}, {"a": None}], column)
-    values = formats.encoder(schema, column).encode(rows).values
+    values = formats.encoder(schema, column)(rows).values
     assert formats.decoder(schema, schema, column).decode(values, pa.nulls(2, pa.binary())).column == rows
 
 
@@ -96,8 +96,8 @@ def test_what_is_read_can_be_written(kind, tree, payloads):
     rows = formats.decoder(schema, schema, own).decode(values, pa.nulls(len(values), pa.binary())).column
     if not pa.types.is_struct(own):
         rows = pa.StructArray.from_arrays([rows], ["value"])
-    assert formats.encoder(schema, rows.type).encode(rows).values.to_pylist() == payloads
-    assert formats.encoder(schema, rows.type).encode(rows[1:]).values.to_pylist() == payloads[1:]
+    assert formats.encoder(schema, rows.type)(rows).values.to_pylist() == payloads
+    assert formats.encoder(schema, rows.type)(rows[1:]).values.to_pylist() == payloads[1:]
 
 
 NUMBER = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}
@@ -125,7 +125,7 @@ def test_decimals_are_read_as_wider_ones(kind, digit):
 def test_a_void_column_is_null_in_any_nullable_field():
     schema = schema_of_tree(record(("a", ["null", "int"]), ("b", ["string", "null"])))
     rows = pa.array([{"a": None, "b": None}], pa.struct([("a", pa.null()), ("b", pa.null())]))
-    assert formats.encoder(schema, rows.type).encode(rows).values.to_pylist() == [b"\0\x02"]
+    assert formats.encoder(schema, rows.type)(rows).values.to_pylist() == [b"\0\x02"]
     with pytest.raises(SchemaError, match="'a' is void, but the topic has int"):
         formats.encoder(schema_of_tree(record(("a", "int"))), pa.struct([("a", pa.null())]))
 
@@ -157,7 +157,7 @@ class Payloads:
     def __init__(self) -> None:
         self.rows: list[list] = []
 
-    def encode(self, rows: pa.Array) -> EncodedValues:
+    def __call__(self, rows: pa.Array) -> EncodedValues:
         self.rows.append(rows.to_pylist())
         for number, row in enumerate(self.rows[-1]):
             if row is None or row["n"] is None:
@@ -166,7 +166,7 @@ class Payloads:
 
 
 def encoded(rows: list, start: int = 0) -> list[bytes | None]:
-    return TombstoneEncoder(Payloads()).encode(pa.array(rows, TYPE).slice(start)).values.to_pylist()
+    return with_tombstones(Payloads())(pa.array(rows, TYPE).slice(start)).values.to_pylist()
 
 
 def test_null_records_are_tombstones():
@@ -185,4 +185,4 @@ def test_rows_of_errors_keep_their_numbers():
 def test_records_are_written_so():
     schema = Schema(SchemaType.AVRO, b'{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}')
     rows = pa.array([{"n": 1}, None, {"n": -1}], TYPE)
-    assert formats.encoder(schema, TYPE).encode(rows).values.to_pylist() == [b"\x02", None, b"\x01"]
+    assert formats.encoder(schema, TYPE)(rows).values.to_pylist() == [b"\x02", None, b"\x01"]

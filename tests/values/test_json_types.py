@@ -131,7 +131,7 @@ def test_what_java_writes_is_read_and_written_back(is_nullable):
         first, missing = rows.column.to_pylist()
         assert (value_of(kind, first["f"]), first["z"], missing) == (value, 5, {"f": None, "z": 6})
         encoder = formats.encoder(schema, rows.column.type)
-        assert encoder.encode(rows.column.slice(0, 1)).values[0].as_py().decode() == (
+        assert encoder(rows.column.slice(0, 1)).values[0].as_py().decode() == (
             f'{{"f":{text if written is None else written},"z":5}}'
         )
 
@@ -201,7 +201,7 @@ def test_a_class_within_itself_is_json_there():
         {"v": 1, "next": '{"v":2,"next":{"v":3}}', "kids": ['{"v":4}'], "named": [("a", '{"v":5}')]},
         {"v": 1, "next": None, "kids": None, "named": None},
     ]
-    again = formats.encoder(schema, rows.column.type).encode(rows.column).values
+    again = formats.encoder(schema, rows.column.type)(rows.column).values
     assert [json.loads(each) for each in again.to_pylist()] == [json.loads(each) for each in payloads]
 
 
@@ -229,7 +229,7 @@ def test_what_java_cannot_read_is_not_written(avro, values, reason):
     kind = formats.column_type(schema)
     rows = pa.array([{"f": value} for value in values], kind)
     with pytest.raises(SchemaError, match=reason):
-        formats.encoder(schema, kind).encode(rows)
+        formats.encoder(schema, kind)(rows)
 
 
 def test_defaults_have_the_form_of_payloads():
@@ -256,7 +256,7 @@ def test_defaults_have_the_form_of_payloads():
     found = decoder.decode(pa.array([b'{"z":1}']), pa.nulls(1, pa.binary())).column
     assert found.to_pylist() == [expected]
     rows = pa.array([{"z": 1}], pa.struct([("z", pa.int32())]))
-    (written,) = formats.encoder(newer, rows.type).encode(rows).values.to_pylist()
+    (written,) = formats.encoder(newer, rows.type)(rows).values.to_pylist()
     again = formats.decoder(newer, newer, formats.column_type(newer))
     assert again.decode(pa.array([written]), pa.nulls(1, pa.binary())).column.to_pylist() == [expected]
 

@@ -335,7 +335,7 @@ def test_what_is_written_is_read(rows, first, order, is_separated):
     schema = key_value("INT64", "STRING", SEPARATED if is_separated else INLINE)
     types = {"key": pa.int64(), "value": pa.string()}
     column = pa.array(rows, pa.struct([(name, types[name]) for name in order]))[first:]
-    encoded = formats.encoder(schema, column.type).encode(column)
+    encoded = formats.encoder(schema, column.type)(column)
     encoded.values.validate(full=True)
     assert (encoded.keys is not None) == is_separated
     for row, value in zip(rows[first:], encoded.values.to_pylist(), strict=True):
@@ -353,7 +353,7 @@ def test_what_is_written_is_read(rows, first, order, is_separated):
 def test_rows_are_written_as_java_writes_them():
     column = pa.array([("key", 1), (None, 2), ("k", None), None], formats.column_type(TEXT_INT))
     seen = ["000000036b65790000000400000001", "ffffffff0000000400000002", "000000016bffffffff"]
-    found = formats.encoder(TEXT_INT, column.type).encode(column)
+    found = formats.encoder(TEXT_INT, column.type)(column)
     assert found.values.to_pylist() == [*map(bytes.fromhex, seen), None]
     assert found.keys is None
 
@@ -379,7 +379,7 @@ def test_a_row_that_is_no_value_is_named_with_its_part():
     times = key_value("LOCAL_TIME", "STRING")
     column = pa.array([(1, ""), (-1, "")], formats.column_type(times))
     with pytest.raises(SchemaError, match="the key of a KEY_VALUE schema: row 1"):
-        formats.encoder(times, column.type).encode(column)
+        formats.encoder(times, column.type)(column)
 
 
 # ---------------------------------------------------------------------------------------- any bytes

@@ -41,7 +41,7 @@ def test_encoders_by_mutated_schemas(seed):
             broken = mutated(rng, tree)
             for kind, module in ((SchemaType.AVRO, avro_write), (SchemaType.JSON, json_write)):
                 try:
-                    payloads = module.encoder(schema_of_tree(broken, kind), rows.type).encode(rows).values
+                    payloads = module.encoder(schema_of_tree(broken, kind), rows.type)(rows).values
                 except (SchemaError, UnsupportedError) as error:
                     reached[type(error)] += 1
                     continue

@@ -64,7 +64,7 @@ def decoded(schema, payloads):
 def written(schema, rows):
     if not pa.types.is_struct(rows.type):
         rows = pa.StructArray.from_arrays([rows], ["value"])
-    return formats.encoder(schema, rows.type).encode(rows).values
+    return formats.encoder(schema, rows.type)(rows).values
 
 
 @for_seeds(12, 4)

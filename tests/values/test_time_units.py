@@ -77,7 +77,7 @@ def test_times_at_any_depth_are_read_as_they_were_written():
         ]
         column = pa.array(rows, of_each_depth(TIME))
         for schema in schemas(*fields):
-            encoded = formats.encoder(schema, column.type).encode(column).values
+            encoded = formats.encoder(schema, column.type)(column).values
             found = read(schema, encoded.to_pylist(), column.type)
             assert found.is_bad is None
             assert found.column.equals(column)
@@ -95,7 +95,7 @@ def test_a_new_schema_has_times_of_microseconds():
 def test_local_time_is_read_in_microseconds_and_written_exactly():
     schema = Schema(SchemaType.LOCAL_TIME)
     column = pa.array([0, None, 86_399_999_999_999], TIME)
-    encoded = formats.encoder(schema, TIME).encode(column).values
+    encoded = formats.encoder(schema, TIME)(column).values
     assert encoded.to_pylist() == [bytes(8), None, (86_399_999_999_999).to_bytes(8, "big")]
     found = read(schema, encoded.to_pylist(), TIME)
     assert found.column.to_pylist() == [time(0), None, LAST]
@@ -108,7 +108,7 @@ def test_keys_and_values_may_be_times():
     schema = schema_of(KeyValueParts(Schema(SchemaType.LOCAL_TIME), whole, False))
     kind = pa.struct([("key", TIME), ("value", pa.struct([("t", TIME)]))])
     column = pa.array([{"key": LAST, "value": {"t": time(1)}}], kind)
-    encoded = formats.encoder(schema, kind).encode(column).values
+    encoded = formats.encoder(schema, kind)(column).values
     assert read(schema, encoded.to_pylist(), kind).column.equals(column)
 
 
@@ -123,7 +123,7 @@ def test_numbers_beyond_a_day_are_bad(unit):
             plain = Schema(SchemaType.AVRO, record(("t", unit["type"])))
             rows = pa.array([{"t": each} for each in numbers], pa.struct([("t", pa.int64())]))
             rows = rows.cast(pa.struct([("t", pa.int32() if unit is MILLIS else pa.int64())]))
-            payloads = formats.encoder(plain, rows.type).encode(rows).values.to_pylist()
+            payloads = formats.encoder(plain, rows.type)(rows).values.to_pylist()
         for some in (payloads, payloads * 100):
             found = read(schema, some, kind)
             assert found.is_bad.tolist()[:4] == [True, False, False, True]
@@ -174,4 +174,4 @@ def test_what_a_unit_does_not_have_is_refused():
         column = pa.array([{"t": 0}, {"t": nanos}], pa.struct([("t", TIME)]))
         for schema in schemas(("t", ["null", unit])):
             with pytest.raises(SchemaError, match=r"row 1 .*more digits than the topic's unit has"):
-                formats.encoder(schema, column.type).encode(column)
+                formats.encoder(schema, column.type)(column)

@@ -132,8 +132,8 @@ def kind_of_values(schema: Schema) -> PartKind:
 def _prove(schema: Schema, rows: RowType) -> None:
     """Writes and reads a row by a schema before its registration, because brokers keep schemas for ever."""
     try:
-        encoder = formats.encoder(schema, rows.arrow)
-        encoded = encoder.encode(pa.array([_sample(schema, rows.arrow)], rows.arrow))
+        encode = formats.encoder(schema, rows.arrow)
+        encoded = encode(pa.array([_sample(schema, rows.arrow)], rows.arrow))
         decoder = formats.decoder(schema, schema, formats.column_type(schema))
         keys = pa.nulls(1, pa.binary()) if encoded.keys is None else encoded.keys
         is_bad = decoder.decode(encoded.values, keys).is_bad is not None

@@ -123,9 +123,9 @@ class MessageShape:
     ) -> MessageColumns:
         if rows is not None:
             assert encoders is not None
-            encoder = encoders.of(topic)
+            encode = encoders.of(topic)
             try:
-                encoded = encoder.encode(rows)
+                encoded = encode(rows)
             except SchemaError as error:
                 raise error.located(str(topic)) from error
             columns = replace(columns, value=encoded.values)

@@ -8,6 +8,7 @@ in bytes.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -49,7 +50,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             f"values of the topic begin with {offset[:20]!a} bytes of another system ({READ_OFFSET})",
             advice="Write to the topic with that system, or write to another topic",
         )
-    return pieces.RowEncoder(_writer(fit(parse(schema), source)))
+    return column_values.row_encoder(partial(pieces.values_of, _writer(fit(parse(schema), source))))
 
 
 def _writer(found: ColumnFit) -> Write:

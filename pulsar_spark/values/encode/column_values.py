@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.join import to_mask, too_large
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
 from pulsar_spark.values.time_units import NANOS_OF_DAY
 
 if TYPE_CHECKING:
@@ -38,6 +40,18 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         path = self.path if len(self.path) <= 200 else f"{self.path[:200]}..."
         place = f", field {path!a}" if path else ""
         return SchemaError(f"row {self.row} of the batch{place}: {self.what}")
+
+
+def row_encoder(encode: Callable[[pa.Array], pa.BinaryArray]) -> ValueEncoder:
+    """Makes an encoder of a function that returns the values of rows, or raises :class:`Misfit`."""
+
+    def encode_rows(rows: pa.Array) -> EncodedValues:
+        try:
+            return EncodedValues(encode(rows))
+        except Misfit as misfit:
+            raise misfit.error() from None
+
+    return encode_rows
 
 
 def require(is_good: Flags, path: str, what: str) -> None:

@@ -27,7 +27,6 @@ from pulsar_spark.arrow.join import (
     too_large,
 )
 from pulsar_spark.values.encode.column_values import Misfit, require
-from pulsar_spark.values.interfaces import EncodedValues
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -260,19 +259,10 @@ def _side_by_side(
     return whole
 
 
-@dataclass(frozen=True, slots=True)
-class RowEncoder:
-    """Encodes rows; ``write``: function that encodes whole rows, not a single field."""
-
-    write: Write
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        """Encodes n rows; raises SchemaError for a row that does not fit, and OptionError beyond 2 GiB."""
-        try:
-            found = joined(self.write, rows)
-        except Misfit as misfit:
-            raise misfit.error() from None
-        return EncodedValues(binary_of(found.buffer, found.offsets))
+def values_of(write: Write, rows: pa.Array) -> pa.BinaryArray:
+    """Encodes rows by ``write``, which writes all of each row; raises OptionError beyond 2 GiB."""
+    found = joined(write, rows)
+    return binary_of(found.buffer, found.offsets)
 
 
 def joined(write: Write, column: pa.Array) -> EncodedMessages:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
 from pulsar_spark.values.encode import column_values, pieces
 from pulsar_spark.values.encode.field_fit import ColumnFit, fit
-from pulsar_spark.values.encode.pieces import Piece, RowEncoder, Write
+from pulsar_spark.values.encode.pieces import Piece, Write
 from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.values.json import json_text
 from pulsar_spark.values.json.json_text import form_text
@@ -46,7 +47,8 @@ _QUOTE: Final = b'"'
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     """Returns the encoder of rows; see ``avro_write.encoder``."""
-    return RowEncoder(_whole(_writer(fit(parse(schema), source))))
+    write = _whole(_writer(fit(parse(schema), source)))
+    return column_values.row_encoder(partial(pieces.values_of, write))
 
 
 @dataclass(frozen=True, slots=True)

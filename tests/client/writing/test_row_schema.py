@@ -109,6 +109,6 @@ def test_where_only_encrypted_messages_are_taken():
 
 def test_the_encoder_of_rows():
     encoder = row_encoder(schema("b", "a"), A)
-    assert encoder.encode(pa.array([{"a": 1}], A.arrow)).values.to_pylist() == [b"\x00\x02\x02"]
+    assert encoder(pa.array([{"a": 1}], A.arrow)).values.to_pylist() == [b"\x00\x02\x02"]
     with pytest.raises(SchemaError, match="'a' has no field"):
         row_encoder(schema("b"), A)

@@ -86,7 +86,7 @@ def test_a_column_with_the_old_name_of_a_field_is_that_field(kind):
     assert choose_schema(existing, RowType(part), may_register=True) == (existing, False)
     rows = pa.array([{"a": 1, "old": "x", "z": 2}], part.arrow)
     decoder = formats.decoder(existing, existing, formats.column_type(existing))
-    payloads = formats.encoder(existing, part.arrow).encode(rows).values
+    payloads = formats.encoder(existing, part.arrow)(rows).values
     found = decoder.decode(payloads, pa.nulls(1, pa.binary()))
     assert found.column.to_pylist() == [{"a": 1, "b": "x", "z": 2}]
     both = PartType(part.kind, pa.struct([("a", INT), ("b", TEXT), ("old", TEXT), ("z", INT)]))

@@ -365,7 +365,7 @@ class FakeEncoder:
         self._keys = keys
         self._fails = fails
 
-    def encode(self, rows: pa.Array) -> EncodedValues:
+    def __call__(self, rows: pa.Array) -> EncodedValues:
         self.given.append(rows.to_pylist())
         if self._fails:
             raise SchemaError("row 1 does not fit")

@@ -47,8 +47,8 @@ def test_each_topic_is_chosen_for_once():
 
     encoders = TopicEncoders(NUMBERS, {T: INT}, choose)
     for _ in range(2):
-        assert encoders.of(T).encode(ONE).values.to_pylist() == AS_INT
-        assert encoders.of(U).encode(ONE).values.to_pylist() == AS_LONG
+        assert encoders.of(T)(ONE).values.to_pylist() == AS_INT
+        assert encoders.of(U)(ONE).values.to_pylist() == AS_LONG
     assert encoders.of(T) is encoders.of(T)
     assert (encoders.schema(T), encoders.schema(U)) == (INT, LONG)
     assert asked == [U]
@@ -65,7 +65,7 @@ def test_the_schemas_of_many_topics_are_chosen_side_by_side():
     for _ in range(2):
         encoders.prepare([T, U])
     assert (encoders.schema(T), encoders.schema(U)) == (LONG, LONG)
-    assert encoders.of(U).encode(ONE).values.to_pylist() == AS_LONG
+    assert encoders.of(U)(ONE).values.to_pylist() == AS_LONG
 
 
 def test_the_writers_of_a_replay_are_opened_together():
@@ -119,7 +119,7 @@ class Replay:
         return self.stored.get(topic)
 
     def encode(self, topic: TopicName) -> list[bytes]:
-        payloads: list[bytes] = self.encoders.of(topic).encode(ONE).values.to_pylist()
+        payloads: list[bytes] = self.encoders.of(topic)(ONE).values.to_pylist()
         return payloads
 
 

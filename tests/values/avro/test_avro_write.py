@@ -20,7 +20,7 @@ UTC_MICROS = pa.timestamp("us", "UTC")
 
 
 def encoded(tree, rows):
-    return avro_write.encoder(schema_of_tree(tree), rows.type).encode(rows).values
+    return avro_write.encoder(schema_of_tree(tree), rows.type)(rows).values
 
 
 def read(tree, payload):
@@ -263,6 +263,4 @@ def test_values_that_begin_with_bytes_of_another_system():
     with pytest.raises(UnsupportedError, match="'5' bytes"):
         avro_write.encoder(schema, pa.int32())
     same = Schema(SchemaType.AVRO, b'"int"', {"__AVRO_READ_OFFSET__": "0"})
-    assert avro_write.encoder(same, pa.int32()).encode(pa.array([1], pa.int32())).values.to_pylist() == [
-        b"\x02"
-    ]
+    assert avro_write.encoder(same, pa.int32())(pa.array([1], pa.int32())).values.to_pylist() == [b"\x02"]

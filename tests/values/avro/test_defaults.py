@@ -142,7 +142,7 @@ def written(avro, default, type_):
     """What a reader of the newest schema makes of a row that was written without the column."""
     _, newer = schemas(avro, default, type_)
     rows = pa.array([{"k": 1}], pa.struct([("k", pa.int32())]))
-    (payload,) = formats.encoder(newer, rows.type).encode(rows).values.to_pylist()
+    (payload,) = formats.encoder(newer, rows.type)(rows).values.to_pylist()
     return decoded(newer, newer, payload)
 
 

@@ -41,7 +41,7 @@ REFUSED = {
 
 def encoded(type_, tree, rows):
     module = {SchemaType.AVRO: avro_write, SchemaType.JSON: json_write}[type_]
-    return module.encoder(schema_of_tree(tree, type_), rows.type).encode(rows).values
+    return module.encoder(schema_of_tree(tree, type_), rows.type)(rows).values
 
 
 @pytest.fixture(params=[SchemaType.AVRO, SchemaType.JSON])

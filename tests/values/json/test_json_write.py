@@ -29,7 +29,7 @@ LETTERS = "".join(map(chr, [*range(0x80), 0x80, 0x9F, 0xE9, 0x2028, 0x2029, 0xFF
 
 
 def encoded(tree, rows, properties=None):
-    return json_write.encoder(json_schema(tree, properties or {}), rows.type).encode(rows).values
+    return json_write.encoder(json_schema(tree, properties or {}), rows.type)(rows).values
 
 
 def texts(kind, values, of=None, properties=JAVA):
