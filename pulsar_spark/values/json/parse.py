@@ -17,7 +17,6 @@ import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable
-from functools import partial
 from math import isfinite
 from typing import Any, Final, TypeVar
 
@@ -46,24 +45,16 @@ _STEP[list(_OPENING)], _STEP[list(_CLOSING)] = 1, -1
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
-class _MalformedError(ValueError):
-    """A payload is malformed. Used because msgspec's error is not a ValueError in older versions."""
-
-
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
     """Parses n payloads; returns n values, and the rows that ``parse`` refuses, whose value is None."""
     some = payloads.to_pylist()
     is_usual = _are_usual(payloads, some)
-    if not payloads.null_count:
-        decode = _USUAL[keeps_text] if is_usual else partial(parse, keeps_text=keeps_text)
+    if is_usual and not payloads.null_count:
         try:
-            return list(map(decode, some)), []
+            return list(map(_USUAL[keeps_text], some)), []
         except _ERRORS:
             pass
-    read: Callable[..., Any] = parse
-    if is_usual:
-        has_unusual = _ONLY_UNUSUAL.search(bytes_and_offsets(payloads)[0].data) is not None
-        read = _parse_usual if has_unusual else _parse_strict
+    read: Callable[..., Any] = _parse_usual if is_usual else parse
     values: list[Any] = [None] * len(some)
     bad = []
     # Refused payloads are kept: an error takes microseconds, and many messages may have the same payload.
@@ -109,21 +100,12 @@ def refusal(payload: bytes) -> str:
 
 def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
     try:
-        return _parse_strict(payload, keeps_text=keeps_text)
-    except _MalformedError:
-        if _ONLY_UNUSUAL.search(payload) is None:
-            raise
-    return _parse_unusual(payload, keeps_text)
-
-
-def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
-    """Parses a payload; may raise _MalformedError for a text that ``_ONLY_UNUSUAL`` matches."""
-    try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
         # ``json`` does not parse malformed payloads again, because there may be millions.
-        if type(error) is _MALFORMED:
-            raise _MalformedError from None
+        if type(error) is _MALFORMED and _ONLY_UNUSUAL.search(payload) is None:
+            # In older versions of msgspec its error is not a ValueError.
+            raise ValueError("malformed JSON") from None
     return _parse_unusual(payload, keeps_text)
 
 
