@@ -25,9 +25,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, parts_by_size
 
-Size = TypeVar("Size", int, npt.NDArray[np.int64])
-
-Rows: TypeAlias = "npt.NDArray[np.int64] | None"
+Size = TypeVar("Size", int, Ints)
 
 ALLOWANCE = 16 << 20  # column bytes that any value may use
 PER_BYTE = 10  # further column bytes for each byte of the payload
@@ -49,7 +47,7 @@ def largest_unchecked(growth: float) -> int | None:
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 
 
-def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[np.int64]:
+def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> Ints:
     """Returns the indexes of values of more than ``unchecked`` bytes, int64[m]; with None, of no value."""
     if unchecked is None or values.nbytes <= unchecked:
         return np.zeros(0, np.int64)
@@ -82,33 +80,35 @@ class ValueCost(NamedTuple):
     growth: float = 0.0
 
 
-class ValueParts:
-    """Cuts values into parts that are read one by one, so that the memory of a part is bounded."""
+def part_ends(
+    target: pa.DataType,
+    values: pa.BinaryArray,
+    keys: pa.BinaryArray,
+    costs: Sequence[ValueCost],
+    of_row: Ints | None = None,
+) -> list[int]:
+    """Cuts values into parts that are read one by one, so that the memory of a part is bounded.
 
-    def __init__(self, target: pa.DataType) -> None:
-        self._row = (_bits(target) + 7) // 8
+    Returns the index after the last value of each part; a value above the bound is a part by itself.
 
-    def ends(
-        self, values: pa.BinaryArray, keys: pa.BinaryArray, costs: Sequence[ValueCost], of_row: Rows = None
-    ) -> list[int]:
-        """Returns the index after the last value of each part; a value above the bound is a part by itself.
-
-        Args:
-            values: ``binary`` [n], at least one.
-            costs: one cost, or several to which ``of_row`` refers.
-            of_row: index into ``costs`` for each value, int64[n]; None: the first cost for all values.
-        """
-        rows, growths = (np.array(each) for each in zip(*costs, strict=True))
-        most = values.nbytes + keys.nbytes
-        if len(values) * (self._row + rows.max()) + most * growths.max() <= _MAX_TOGETHER:
-            return [len(values)]
-        row, growth = (rows[0], growths[0]) if of_row is None else (rows[of_row], growths[of_row])
-        sizes = np.zeros(len(values), np.int64)
-        for each in (values, keys):
-            sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
-        items = np.minimum((sizes * growth).astype(np.int64), accepted(sizes))
-        taken = np.append(0, np.cumsum(self._row + row + items))
-        return [stop for _, stop in parts_by_size(taken, _MAX_TOGETHER)]
+    Args:
+        target: type of the column.
+        values: ``binary`` [n], at least one.
+        costs: one cost, or several to which ``of_row`` refers.
+        of_row: index into ``costs`` for each value, int64[n]; None: the first cost for all values.
+    """
+    width = (_bits(target) + 7) // 8
+    rows, growths = (np.array(each) for each in zip(*costs, strict=True))
+    most = values.nbytes + keys.nbytes
+    if len(values) * (width + rows.max()) + most * growths.max() <= _MAX_TOGETHER:
+        return [len(values)]
+    row, growth = (rows[0], growths[0]) if of_row is None else (rows[of_row], growths[of_row])
+    sizes = np.zeros(len(values), np.int64)
+    for each in (values, keys):
+        sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
+    items = np.minimum((sizes * growth).astype(np.int64), accepted(sizes))
+    taken = np.append(0, np.cumsum(width + row + items))
+    return [stop for _, stop in parts_by_size(taken, _MAX_TOGETHER)]
 
 
 def item_width(kind: pa.DataType) -> int:

@@ -15,12 +15,12 @@ from pulsar_spark.values import formats, value_bounds
 from pulsar_spark.values.protobuf.costs import COPIES, take_items
 from pulsar_spark.values.value_bounds import (
     ValueCost,
-    ValueParts,
     ValueRoom,
     accepted,
     item_width,
     largest_unchecked,
     max_growth,
+    part_ends,
     rows_to_check,
 )
 from tests.values.protobuf_files import file, message_class, schema
@@ -105,28 +105,28 @@ def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):
         pa.nulls(7, pa.binary()),
     )
     flat = pa.struct([("a", pa.int64()), ("b", pa.int64())])  # 17 bytes a row
-    assert ValueParts(flat).ends(values, keys, [ValueCost()]) == [5, 7]
-    assert ValueParts(flat).ends(values, keys, [ValueCost(16)]) == [3, 6, 7]
-    assert ValueParts(flat).ends(values, keys, [ValueCost(1000)]) == [1, 2, 3, 4, 5, 6, 7]
+    assert part_ends(flat, values, keys, [ValueCost()]) == [5, 7]
+    assert part_ends(flat, values, keys, [ValueCost(16)]) == [3, 6, 7]
+    assert part_ends(flat, values, keys, [ValueCost(1000)]) == [1, 2, 3, 4, 5, 6, 7]
     lists = pa.struct([("a", pa.struct([("b", pa.list_(pa.int64()))]))])  # 5 a row
     nine = [ValueCost(0, 9.0)]
-    assert ValueParts(lists).ends(values, keys, nine) == [3, 5, 7]
-    assert ValueParts(lists).ends(values, pa.array([None] * 4 + [b"x" * 8] * 3), nine) == [3, 4, 5, 6, 7]
+    assert part_ends(lists, values, keys, nine) == [3, 5, 7]
+    assert part_ends(lists, values, pa.array([None] * 4 + [b"x" * 8] * 3), nine) == [3, 4, 5, 6, 7]
     of_row = np.array([1, 1, 0, 0, 0, 0, 1])
     two = [ValueCost(), ValueCost(60, 3.0)]
-    assert ValueParts(lists).ends(values, keys, two, of_row) == [1, 6, 7]
+    assert part_ends(lists, values, keys, two, of_row) == [1, 6, 7]
     # None takes more than it may.
     monkeypatch.setattr(value_bounds, "ALLOWANCE", 0)
     monkeypatch.setattr(value_bounds, "PER_BYTE", 2)
-    assert ValueParts(lists).ends(values, keys, nine) == [7]
+    assert part_ends(lists, values, keys, nine) == [7]
 
 
 def test_usual_values_are_one_part():
     values, keys = pa.array([bytes(600)] * 10_000), pa.nulls(10_000, pa.binary())
     flat = pa.struct([(str(i), pa.int64()) for i in range(1000)])
     lists = pa.struct([("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.string()))])
-    assert ValueParts(flat).ends(values, keys, [ValueCost()]) == [10_000]
-    assert ValueParts(lists).ends(values, keys, [ValueCost(0, 9.0)]) == [10_000]
+    assert part_ends(flat, values, keys, [ValueCost()]) == [10_000]
+    assert part_ends(lists, values, keys, [ValueCost(0, 9.0)]) == [10_000]
 
 
 # ---- values of each kind, and what they take
@@ -324,7 +324,7 @@ def test_text_that_a_schema_adds_counts_in_parts(name, monkeypatch):
     decoder = formats.decoder(writer, reader, formats.column_type(reader))
     payloads = [payload] * 2_000 if make is None else [make(count % 30) for count in range(300)]
     values, keys = pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary())
-    ends = ValueParts(decoder.type).ends(values, keys, [decoder.cost])
+    ends = part_ends(decoder.type, values, keys, [decoder.cost])
     first = size = 0
     for end in ends:
         found = decoder.decode(values[first:end], keys[first:end])

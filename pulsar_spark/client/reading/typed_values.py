@@ -25,7 +25,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value
 from pulsar_spark.values.interfaces import ValueDecoder, type_name
-from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, WorkPool, part_ends
 from pulsar_spark.wire.entry.entries import Floats
 
 # Returns the existing schemas of a topic among some versions, by number.
@@ -239,7 +239,6 @@ class TypedValueReader:
         self._topic = topic
         self._reader = reader
         self._target = target
-        self._parts = ValueParts(target)
         self._refuse_changes = refuse_changes
         self._pool = pool or WorkPool()
         self._own: Schema | None
@@ -260,7 +259,7 @@ class TypedValueReader:
         versions = schema_versions(messages)
         groups = _Groups(versions, self._of_versions(versions, messages), self._target)
         work = self._work(messages.items_per_byte, payloads, keys)
-        ends = self._parts.ends(payloads, keys, groups.costs, versions.of_row)
+        ends = part_ends(self._target, payloads, keys, groups.costs, versions.of_row)
         return (
             TypedValues(
                 messages,
