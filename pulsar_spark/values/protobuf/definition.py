@@ -114,14 +114,6 @@ class ProtobufDefinition:
     messages: Mapping[str, DefinedMessage]
     enums: Mapping[str, DefinedEnum]
 
-    def message_of(self, field: _F, path: str) -> DefinedMessage:
-        """Returns the message of a field; raises UnsupportedError if the schema does not define it."""
-        return self._named(self.messages, field, path)
-
-    def enum_of(self, field: _F, path: str) -> DefinedEnum:
-        """Returns the enum of a field; raises UnsupportedError if the schema does not define it."""
-        return self._named(self.enums, field, path)
-
     def type_of(self, message: DefinedMessage, field: _F) -> int:
         """Returns the type of a message's field; if the field has only a type name, MESSAGE or ENUM."""
         if not field.HasField("type"):
@@ -134,14 +126,15 @@ class ProtobufDefinition:
             return _F.TYPE_MESSAGE if entries else _F.TYPE_GROUP
         return field.type
 
-    def _named(self, defined: Mapping[str, T], field: _F, path: str) -> T:
-        try:
-            return defined[field.type_name.removeprefix(".")]
-        except KeyError:
-            raise UnsupportedError(
-                f"field {path} is of type {field.type_name!r}, which the schema does not define",
-                advice=WAY_OUT,
-            ) from None
+
+def type_named(defined: Mapping[str, T], field: _F, path: str) -> T:
+    """Returns the message or enum of a field; raises UnsupportedError if the schema does not define it."""
+    try:
+        return defined[field.type_name.removeprefix(".")]
+    except KeyError:
+        raise UnsupportedError(
+            f"field {path} is of type {field.type_name!r}, which the schema does not define", advice=WAY_OUT
+        ) from None
 
 
 def parse(schema: Schema) -> ProtobufDefinition:

@@ -31,6 +31,7 @@ from pulsar_spark.values.protobuf.definition import (
     has_presence,
     is_required,
     malformed,
+    type_named,
 )
 from pulsar_spark.values.protobuf.readers import (
     EnumReader,
@@ -167,7 +168,7 @@ class ProtobufPlan:
         is_repeated = defined.label == _REPEATED
         kind = self.definition.type_of(message, defined)
         if is_repeated and kind == _F.TYPE_MESSAGE:
-            entry = self.definition.message_of(defined, path)
+            entry = type_named(self.definition.messages, defined, path)
             if entry.proto.options.map_entry:
                 return self._map(entry, defined, own, target, inside)
         wanted = target
@@ -201,13 +202,13 @@ class ProtobufPlan:
         """Adds a field that is not a map to ``own``; returns the reader of its values; None: no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
-            message = self.definition.message_of(defined, place.path)
+            message = type_named(self.definition.messages, defined, place.path)
             if place.is_json or (message.name in place.above and target in (None, pa.string())):
                 return self._json(message, defined, kind, own, place)
             inner = self._message()
             _add(own, defined.number, kind, label, f".{inner.name}")
             if not message.proto.field and target in (None, pa.bool_()):
-                return PresentReader(pa.bool_())
+                return PresentReader()
             if message.time is not None:
                 return self._time(message, inner, target, place)
             if target is not None and not pa.types.is_struct(target):
@@ -219,7 +220,7 @@ class ProtobufPlan:
         if not is_promotable(natural, column):
             raise _other_type(place.path, str(natural), column)
         if kind == _F.TYPE_ENUM:
-            enum = self.definition.enum_of(defined, place.path)
+            enum = type_named(self.definition.enums, defined, place.path)
             name = self._closed(enum) if enum.is_closed else ""
             own_kind = kind if enum.is_closed else _F.TYPE_INT32
             _add(own, defined.number, own_kind, label, name)
@@ -421,7 +422,7 @@ class _Checker:
             kind = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         elif pa.types.is_list(kind):
             kind = kind.value_type
-        inner = self._reader.message_of(own, path)
+        inner = type_named(self._reader.messages, own, path)
         if written.time != inner.time:
             raise _mismatch(path, written.name, inner.name)
         if pa.types.is_struct(kind):  # the message is not a time

@@ -117,7 +117,7 @@ class EnumReader:
 class PresentReader:
     """Reads messages without fields as true; absent messages are null."""
 
-    type: pa.DataType
+    type: ClassVar = pa.bool_()
 
     def read(self, values: list[Any]) -> ReadColumn:
         """Converts parsed values to a column."""
