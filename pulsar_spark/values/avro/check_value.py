@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro import steps
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroMap,
@@ -21,26 +22,6 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecursive,
     AvroType,
     AvroUnion,
-)
-from pulsar_spark.values.avro.steps import (
-    BooleanStep,
-    BytesStep,
-    EnumStep,
-    FloatStep,
-    IntegerStep,
-    ListStep,
-    MemberStep,
-    NullStep,
-    RecordStep,
-    RecursiveStep,
-    Step,
-    UnionStep,
-    fixed_width,
-    is_unchecked,
-    item_cost,
-    item_size,
-    item_work,
-    skip,
 )
 from pulsar_spark.values.value_bounds import ValueRoom
 
@@ -87,8 +68,8 @@ class AvroValue:
 Walker: TypeAlias = Callable[[AvroValue, int], int]
 
 
-def walker(step: Step) -> Walker:
-    """Returns the function that checks a value of a step and returns the position after it."""
+def walker(step: steps.Step) -> Walker:
+    """Makes the function that checks a value of a step and returns the position after it."""
     return _WALKERS[type(step)](step)
 
 
@@ -124,7 +105,7 @@ def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
     return count, position
 
 
-def _boolean(step: BooleanStep) -> Walker:
+def _boolean(step: steps.BooleanStep) -> Walker:
     most = 255 if step.type is None else 1
 
     def walk(value: AvroValue, position: int) -> int:
@@ -137,7 +118,7 @@ def _boolean(step: BooleanStep) -> Walker:
     return walk
 
 
-def _integer(step: IntegerStep) -> Walker:
+def _integer(step: steps.IntegerStep) -> Walker:
     if step.type is None:
         return lambda value, position: _read_varint(value, position)[1]
     least, most = step.bounds
@@ -160,7 +141,7 @@ def _fixed(size: int) -> Walker:
     return walk
 
 
-def _bytes(step: BytesStep) -> Walker:
+def _bytes(step: steps.BytesStep) -> Walker:
     fixed = None if step.size is None else _fixed(step.size)
     is_decimal = step.type is not None and pa.types.is_decimal(step.type)
     precision = step.type.precision if step.type is not None and is_decimal else 0
@@ -200,7 +181,7 @@ def _check_decimal(raw: bytes, precision: int) -> None:
         raise BadAvroError(f"a decimal of more than {precision} digits")
 
 
-def _enum(step: EnumStep) -> Walker:
+def _enum(step: steps.EnumStep) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         index, position = _read_varint(value, position)
         if step.type is not None:
@@ -213,7 +194,7 @@ def _enum(step: EnumStep) -> Walker:
     return walk
 
 
-def _recursive(step: RecursiveStep) -> Walker:
+def _recursive(step: steps.RecursiveStep) -> Walker:
     """Checks a recursive record with a list as stack, because records may nest deeper than Python's stack."""
 
     def walk(value: AvroValue, position: int) -> int:
@@ -245,7 +226,7 @@ def _recursive(step: RecursiveStep) -> Walker:
                     position = _TEXT(value, position)
                 open_types.append((avro.items if isinstance(avro, AvroArray) else avro.values, 0))
             else:
-                position = walker(skip(avro))(value, position)
+                position = walker(steps.skip(avro))(value, position)
             value.work -= 1
             most -= 1
             if len(open_types) > _MAX_OPEN or value.work < 0 or most < 0:
@@ -255,10 +236,10 @@ def _recursive(step: RecursiveStep) -> Walker:
     return walk
 
 
-def _items(step: ListStep) -> Walker:
+def _items(step: steps.ListStep) -> Walker:
     item = walker(step.item)
-    width = fixed_width(step.item) if is_unchecked(step.item) else None
-    cost, size, work = item_cost(step.item), item_size(step), item_work(step.item)
+    width = steps.fixed_width(step.item) if steps.is_unchecked(step.item) else None
+    cost, size, work = steps.item_cost(step.item), steps.item_size(step), steps.item_work(step.item)
 
     def walk(value: AvroValue, position: int) -> int:
         try:
@@ -287,7 +268,7 @@ def _items(step: ListStep) -> Walker:
     return walk
 
 
-def _record(step: RecordStep) -> Walker:
+def _record(step: steps.RecordStep) -> Walker:
     names = [field.name for field in step.fields]
     fields = [walker(field.step) for field in step.fields]
 
@@ -307,7 +288,7 @@ def _record(step: RecordStep) -> Walker:
     return walk
 
 
-def _union(step: UnionStep) -> Walker:
+def _union(step: steps.UnionStep) -> Walker:
     branches = [each if isinstance(each, str) else walker(each) for each in step.branches]
 
     def walk(value: AvroValue, position: int) -> int:
@@ -322,17 +303,17 @@ def _union(step: UnionStep) -> Walker:
     return walk
 
 
-_WALKERS: Final[dict[type[Step], Callable[[Any], Walker]]] = {
-    NullStep: lambda _: lambda _, position: position,
-    BooleanStep: _boolean,
-    IntegerStep: _integer,
-    FloatStep: lambda step: _fixed(step.size),
-    BytesStep: _bytes,
-    EnumStep: _enum,
-    ListStep: _items,
-    RecordStep: _record,
-    UnionStep: _union,
-    RecursiveStep: _recursive,
-    MemberStep: lambda step: walker(step.inner),
+_WALKERS: Final[dict[type[steps.Step], Callable[[Any], Walker]]] = {
+    steps.NullStep: lambda _: lambda _, position: position,
+    steps.BooleanStep: _boolean,
+    steps.IntegerStep: _integer,
+    steps.FloatStep: lambda step: _fixed(step.size),
+    steps.BytesStep: _bytes,
+    steps.EnumStep: _enum,
+    steps.ListStep: _items,
+    steps.RecordStep: _record,
+    steps.UnionStep: _union,
+    steps.RecursiveStep: _recursive,
+    steps.MemberStep: lambda step: walker(step.inner),
 }
-_TEXT = walker(skip(AvroPrimitive("string")))
+_TEXT = walker(steps.skip(AvroPrimitive("string")))
