@@ -35,8 +35,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
-from pulsar_spark.arrow.join import fixed_width, too_large
+from pulsar_spark.arrow.arrays import Flags, bytes_of, with_nulls
+from pulsar_spark.arrow.join import fixed_width, lengths, to_mask, too_large
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.encode.column_values import (
@@ -51,7 +51,7 @@ from pulsar_spark.values.encode.column_values import (
     validity,
 )
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder, ValueEncoder, type_name
-from pulsar_spark.values.time_units import MICROS_OF_DAY
+from pulsar_spark.values.time_units import MICROS_OF_DAY, NANOS_OF_DAY
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 # For each codec with a byte order mark: the marks, the codec without a mark, and the mark that Java writes.
@@ -110,9 +110,9 @@ def charset_of(schema: Schema) -> Charset | None:
 
 Numbers: TypeAlias = "npt.NDArray[Any]"  # stored values or column values
 
-_NANOS_OF_DAY = 86_400_000_000_000
-_INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
-_DATE_TIME = np.dtype([("day", ">i8"), ("nanos", ">i8")])
+# ``units``: seconds of an INSTANT, days of a LOCAL_DATE_TIME.
+_INSTANT = np.dtype([("units", ">i8"), ("nanos", ">i4")])
+_DATE_TIME = np.dtype([("units", ">i8"), ("nanos", ">i8")])
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 # Avro promotes each of these types to the later types; string and binary are promoted to each other.
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
@@ -322,25 +322,15 @@ class _FixedDecoder:
 def _stored_values(
     values: pa.BinaryArray, stored: np.dtype[np.generic]
 ) -> tuple[Numbers, Flags | None, Flags | None]:
-    """Returns the n values, flags of the rows that have a value (None: all), and of bad rows (None: none)."""
-    count, width = len(values), stored.itemsize
-    data_buffer = values.buffers()[2]
-    if not count or data_buffer is None:
-        data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
-        offsets = np.zeros(count + 1, np.int32)
-    else:
-        data = np.frombuffer(data_buffer, np.uint8)
-        offsets = offsets_of(values)
-    has = np.diff(offsets) == width
-    if has.all() and not values.null_count:
-        return data[offsets[0] : offsets[-1]].view(stored), None, None
-    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
-    is_bad = is_valid & ~has
-    has &= is_valid
-    found = np.zeros(count, stored)
-    if has.any():
-        anywhere: Numbers = np.ndarray((len(data) - width + 1,), stored, data, strides=(1,))
-        found[has] = anywhere[offsets[:-1][has]]
+    """Returns the n values, flags of the rows that have one (None: all), and flags of bad rows or None."""
+    has = lengths(values) == stored.itemsize
+    fitting = values if has.all() else values.filter(pa.array(has))
+    numbers = bytes_of(fitting).view(stored) if len(fitting) else np.zeros(0, stored)
+    if len(fitting) == len(values):
+        return numbers, None, None
+    found = np.zeros(len(values), stored)
+    found[has] = numbers
+    is_bad = to_mask(values.is_valid()) & ~has
     return found, has, is_bad if is_bad.any() else None
 
 
@@ -366,15 +356,14 @@ def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbe
     return micros, ~is_near | has_wrapped
 
 
-def _read_instant(stored: Numbers) -> _Values:
-    # As in Java, nanoseconds outside of 0 to 999,999,999 are accepted.
-    return to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
+def _read_moments(per_unit: int, stored: Numbers) -> _Values:
+    return to_micros(stored["units"].astype(np.int64), per_unit, stored["nanos"].astype(np.int64) // 1000)
 
 
-def _write_instant(column: pa.Array) -> Numbers:
+def _write_moments(kind: np.dtype[np.void], per_unit: int, column: pa.Array) -> Numbers:
     micros = integers(column)
-    stored = np.empty(len(micros), _INSTANT)
-    stored["seconds"], rest = np.divmod(micros, 1_000_000)
+    stored = np.empty(len(micros), kind)
+    stored["units"], rest = np.divmod(micros, per_unit)
     stored["nanos"] = rest * 1000
     return stored
 
@@ -396,26 +385,17 @@ def _write_nanos_of_day(column: pa.Array) -> Numbers:
 
 
 def _is_no_nano_of_day(nanos: Numbers) -> Flags:
-    return (nanos < 0) | (nanos >= _NANOS_OF_DAY)
+    return (nanos < 0) | (nanos >= NANOS_OF_DAY)
 
 
 def _read_date_time(stored: Numbers) -> _Values:
-    nanos = stored["nanos"].astype(np.int64)
-    micros, is_out = to_micros(stored["day"].astype(np.int64), MICROS_OF_DAY, nanos // 1000)
-    return micros, is_out | _is_no_nano_of_day(nanos)
-
-
-def _write_date_time(column: pa.Array) -> Numbers:
-    micros = integers(column)
-    stored = np.empty(len(micros), _DATE_TIME)
-    stored["day"], rest = np.divmod(micros, MICROS_OF_DAY)
-    stored["nanos"] = rest * 1000
-    return stored
+    micros, is_out = _read_moments(MICROS_OF_DAY, stored)
+    return micros, is_out | _is_no_nano_of_day(stored["nanos"])
 
 
 _BYTES = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
 _TIME_LIMITS = "a time that does not fit into 64 bits of microseconds"
-_DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
+_DAY_LIMITS = f"nanoseconds of a day are 0 to {NANOS_OF_DAY - 1}"
 _DATE_LIMITS = "a day that does not fit into 32 bits"
 _MILLIS = _Fixed(
     *(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path="")),
@@ -441,16 +421,18 @@ _FIXED = {
     SchemaType.DATE: _MILLIS,
     SchemaType.TIME: _MILLIS,
     SchemaType.TIMESTAMP: _MILLIS,
-    SchemaType.INSTANT: _Fixed(_UTC, _INSTANT, np.int64, _write_instant, _read_instant, _TIME_LIMITS),
+    # As in Java, nanoseconds of an INSTANT outside of 0 to 999,999,999 are accepted.
+    SchemaType.INSTANT: _Fixed(
+        *(_UTC, _INSTANT, np.int64, partial(_write_moments, _INSTANT, 1_000_000)),
+        partial(_read_moments, 1_000_000),
+        _TIME_LIMITS,
+    ),
     SchemaType.LOCAL_DATE: _Fixed(pa.date32(), np.dtype(">i8"), np.int32, integers, _read_days, _DATE_LIMITS),
     SchemaType.LOCAL_TIME: _Fixed(
         pa.int64(), np.dtype(">i8"), np.int64, _write_nanos_of_day, _read_nanos_of_day, _DAY_LIMITS
     ),
     SchemaType.LOCAL_DATE_TIME: _Fixed(
-        _LOCAL,
-        _DATE_TIME,
-        np.int64,
-        _write_date_time,
+        *(_LOCAL, _DATE_TIME, np.int64, partial(_write_moments, _DATE_TIME, MICROS_OF_DAY)),
         _read_date_time,
         f"{_TIME_LIMITS}, or {_DAY_LIMITS}",
     ),
