@@ -12,7 +12,7 @@ to be base64, such as ``test``, is misread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Final
 
@@ -73,7 +73,7 @@ class _JsonDecoder:
         self._tree = tree
         self._lines = ArrowReader(tree)
         self._objects = ObjectReader(tree)
-        self._are_plain = _MostRows()
+        self._are_plain = True  # PyArrow read most rows of the last call
         self.type = tree.type
         self.cost = ValueCost(added_text(tree), growth(tree))
         self.plan: Hashable = id(self)
@@ -106,7 +106,7 @@ class _JsonDecoder:
         done: list[tuple[pa.Array, Ints]] = []
         is_left = np.ones(len(values), np.bool_)
         if self._lines.can_read:
-            done = self._are_plain.read(self._usual(values), lambda part: self._lines.read(values, part))
+            done = self._read_lines(values)
             for _, rows in done:
                 is_left[rows] = False
         others = np.flatnonzero(is_left)
@@ -122,6 +122,20 @@ class _JsonDecoder:
         done.clear()
         return DecodedValues(joined(columns, places), is_bad if is_bad.any() else None)
 
+    def _read_lines(self, values: pa.BinaryArray) -> list[tuple[pa.Array, Ints]]:
+        """Reads rows by PyArrow; of payloads that are mostly in another form, only a sample."""
+        rows = self._usual(values)
+        done: list[tuple[pa.Array, Ints]] = []
+        for part in (rows,) if self._are_plain else (rows[:_SAMPLE], rows[_SAMPLE:]):
+            if len(part) < FEWEST_ROWS:
+                break
+            found = self._lines.read(values, part)
+            done += found
+            self._are_plain = 2 * sum(len(some) for _, some in found) >= len(part)
+            if not self._are_plain:
+                break
+        return done
+
     def _usual(self, values: pa.BinaryArray) -> Ints:
         """Returns the rows that PyArrow may read: payloads that are neither too large nor too deep."""
         is_usual = np.ones(len(values), np.bool_)
@@ -132,29 +146,3 @@ class _JsonDecoder:
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         return "" if value is None else explain(self._tree, value)
-
-
-class _MostRows:
-    """Calls a reader with all rows if it read most rows of the last call; otherwise with a sample first."""
-
-    def __init__(self) -> None:
-        self._holds = True
-
-    def read(
-        self, rows: Ints, read: Callable[[Ints], list[tuple[pa.Array, Ints]]]
-    ) -> list[tuple[pa.Array, Ints]]:
-        """Returns columns, and the rows of each column; rows that were not read are left out.
-
-        Args:
-            read: the reader: rows -> columns, and the rows of each column.
-        """
-        done = []
-        for part in (rows,) if self._holds else (rows[:_SAMPLE], rows[_SAMPLE:]):
-            if len(part) < FEWEST_ROWS:
-                break
-            found = read(part)
-            done += found
-            self._holds = 2 * sum(len(some) for _, some in found) >= len(part)
-            if not self._holds:
-                break
-        return done
