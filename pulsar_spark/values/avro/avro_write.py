@@ -27,6 +27,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroPrimitive,
     AvroRecord,
     AvroUnion,
+    arrow_type,
     field_path,
     is_null,
     parse,
@@ -194,7 +195,7 @@ def default_bytes(field: AvroField, path: str, defaults: Defaults) -> bytes:
     ):
         return b"\x00"
     if isinstance(avro, AvroPrimitive) and avro.kind in ("int", "long") and isinstance(field.default, int):
-        defaults.of(field, field_path(path, field.name))
+        defaults.constant(field, arrow_type(avro), field_path(path, field.name))
         return varint(field.default)
     return defaults.written(field, path, _writer, is_exact=True)
 

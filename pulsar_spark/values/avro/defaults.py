@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from json import dumps
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,19 +49,8 @@ _MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults; nested defaults co
 _MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
 _FLOAT: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 
-Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
-"""A checked value; a decimal is its bytes, and a record has all fields by name."""
-
-
 _T = TypeVar("_T")
 _Text = TypeVar("_Text", str, bytes)
-
-
-class Branch(NamedTuple):
-    """A value of a union; ``number``: index of the first branch that has such a value."""
-
-    number: int
-    value: Default
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +79,23 @@ class Defaults:
         self._text_left = _MAX_TEXT
         self._symbols: dict[str, frozenset[str]] = {}  # by the enum's name
 
-    def of(self, field: AvroField, path: str) -> Default:
-        """Returns the default of a field; None: the field has no default, or null.
+    def constant(self, field: AvroField, target: pa.DataType, path: str) -> Constant:
+        """Returns the default of a field as a column of the target's type; null: no default, or null.
 
         Raises:
             SchemaError: the default is not a value of the field's type.
             UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values, or 4 MiB of text.
         """
         try:
-            return self._of_field(field, field.default)
-        except _NoValueError:
+            column = pa.array([self._of_field(field, field.default, target)], target)
+        except (pa.ArrowInvalid, _NoValueError):  # ArrowInvalid: bytes that are not UTF-8
             raise self._wrong(path) from None
         except _TooManyError:
             raise UnsupportedError(
                 f"the defaults up to field {shown_name(path)} in the topic's schema are too large",
                 advice=self._advice,
             ) from None
+        return Constant(column, repr(column[0]))
 
     def _wrong(self, path: str) -> SchemaError:
         return SchemaError(
@@ -113,19 +103,10 @@ class Defaults:
             advice=self._advice,
         )
 
-    def constant(self, field: AvroField, target: pa.DataType, path: str) -> Constant:
-        """Returns the default of a field as a column of the target's type; raises as :func:`of`."""
-        value = self.of(field, path)
-        try:
-            column = pa.array([_item(field.type, value, target)], target)
-        except (pa.ArrowInvalid, _NoValueError):  # bytes that are not UTF-8, or a time beyond a day
-            raise self._wrong(path) from None
-        return Constant(column, repr(column[0]))
-
     def written(
         self, field: AvroField, path: str, writer: Callable[[ColumnFit], Write], *, is_exact: bool
     ) -> bytes:
-        """Returns the bytes of a field's default, written as a column of one row; raises as :func:`of`.
+        """Returns the bytes of a field's default, written as a column of one row; raises as ``constant``.
 
         Args:
             is_exact: True: nanoseconds in a default are an error, because columns have only microseconds.
@@ -139,14 +120,14 @@ class Defaults:
         except Misfit:
             raise self._wrong(below) from None
 
-    def _of_field(self, field: AvroField, json: object) -> Default:
+    def _of_field(self, field: AvroField, json: object, target: pa.DataType | None) -> object:
         if json is None and not has_null(field.type):
             self._count()
             return None
         if isinstance(json, str) and getattr(field.type, "kind", "") in ("float", "double"):
             # Avro's parser accepts numbers as text, but not within a union.
             json = float(_checked(json, _FLOAT.fullmatch(json) is not None))
-        return self._value(field.type, json)
+        return self._value(field.type, json, target)
 
     def _count(self) -> None:
         self._left -= 1
@@ -159,21 +140,27 @@ class Defaults:
             raise _TooManyError
         return text
 
-    def _value(self, avro: AvroType, json: object) -> Default:
+    def _value(self, avro: AvroType, json: object, target: pa.DataType | None) -> object:
+        """Checks a value, and returns an object for pyarrow to convert to an item of the target's type.
+
+        ``target``: None for a value that the column lacks; pyarrow ignores it.
+        """
         self._count()
         if isinstance(avro, AvroUnion):
-            return self._branch(avro, json)
+            return self._member(avro, json, target)
         if isinstance(avro, AvroRecursive):
             raise _NoValueError
         if isinstance(avro, AvroRecord):
             values = _of(dict, json)
             given = ((each, values.get(each.name, each.default)) for each in avro.fields)
-            return {each.name: self._of_field(each, value) for each, value in given}
+            return {each.name: self._of_field(each, value, _part(target, each.name)) for each, value in given}
         if isinstance(avro, AvroArray):
-            return [self._value(avro.items, each) for each in _of(list, json)]
+            kind = None if target is None else target.value_type
+            return [self._value(avro.items, each, kind) for each in _of(list, json)]
         if isinstance(avro, AvroMap):
+            kind = None if target is None else target.item_type
             items = _of(dict, json).items()
-            return {self._counted(_text(key)): self._value(avro.values, each) for key, each in items}
+            return [(self._counted(_text(key)), self._value(avro.values, each, kind)) for key, each in items]
         if isinstance(avro, AvroEnum):
             return self._symbol(avro, _of(str, json))
         form = _FORMS.get(avro.logical)
@@ -181,18 +168,30 @@ class Defaults:
             assert isinstance(avro, AvroPrimitive)
             return self._counted(_text(form(avro, json)))
         if isinstance(avro, AvroFixed) or avro.kind == "bytes":
-            return self._counted(_bytes(avro, json))
+            data = self._counted(_bytes(avro, json))
+            return _decimal_of(avro, data) if target is not None and pa.types.is_decimal(target) else data
         value = _primitive(avro, json)
-        if self._is_exact and isinstance(value, int):
+        if isinstance(value, str):
+            return self._counted(value)
+        if not isinstance(value, int):
+            return value
+        if self._is_exact:
             _checked(value, value % unit_of(avro).divisor == 0)
-        return self._counted(value) if isinstance(value, str) else value
+        return value if target is None else _number_of(avro, value, target)
 
-    def _branch(self, avro: AvroUnion, json: object) -> Branch:
-        for number, branch in enumerate(avro.branches):
+    def _member(self, avro: AvroUnion, json: object, target: pa.DataType | None) -> object:
+        """Returns the value of the first branch that has such a value."""
+        members = 0
+        for branch in avro.branches:
+            name = ""
+            if is_member_struct(avro) and not is_null(branch):
+                name = f"member{members}"
+                members += 1
             try:
-                return Branch(number, self._value(branch, json))
+                value = self._value(branch, json, _part(target, name) if name else target)
             except _NoValueError:
                 continue
+            return {name: value} if name else value
         raise _NoValueError
 
     def _symbol(self, avro: AvroEnum, name: str) -> str:
@@ -263,7 +262,7 @@ def _unscaled(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True)
 
 
-def _primitive(avro: AvroPrimitive, json: object) -> Default:
+def _primitive(avro: AvroPrimitive, json: object) -> bool | float | str | None:
     if avro.kind == "null":
         return _checked(None, json is None)
     if avro.kind == "boolean":
@@ -285,40 +284,19 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
     return _checked(floating, avro.kind == "double" or not FLOAT_OVERFLOW <= abs(floating) < math.inf)
 
 
-def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
-    """Returns an object for pyarrow to convert to an item of the target's type."""
-    if value is None:
-        return None
-    if isinstance(value, Branch):
-        assert isinstance(avro, AvroUnion)
-        return _member(avro, value, target)
-    if isinstance(avro, AvroRecord):
-        assert isinstance(value, dict)
-        types = {field.name: field.type for field in avro.fields}
-        return {column.name: _item(types[column.name], value[column.name], column.type) for column in target}
-    if isinstance(avro, AvroArray):
-        assert isinstance(value, list)
-        return [_item(avro.items, each, target.value_type) for each in value]
-    if isinstance(avro, AvroMap):
-        assert isinstance(value, dict)
-        return [(key, _item(avro.values, each, target.item_type)) for key, each in value.items()]
-    if isinstance(value, bytes):
-        return _decimal_of(avro, value) if pa.types.is_decimal(target) else value
-    if isinstance(value, int) and pa.types.is_floating(target):
+def _number_of(avro: AvroType, value: int, target: pa.DataType) -> float:
+    if pa.types.is_floating(target):
         return float(value)
-    if not isinstance(value, int) or not pa.types.is_temporal(target):
+    if not pa.types.is_temporal(target):
         return value
     number = unit_of(avro, target).to_column(value)
     return _checked(number, not pa.types.is_time(target) or 0 <= number < NANOS_OF_DAY)
 
 
-def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
-    branch = avro.branches[value.number]
-    if is_null(branch) or not is_member_struct(avro):
-        return _item(branch, value.value, target)
-    name = f"member{value.number - sum(map(is_null, avro.branches[: value.number]))}"
-    index = target.get_field_index(name)
-    return {name: _item(branch, value.value, target[index].type)} if index >= 0 else {}
+def _part(target: pa.DataType | None, name: str) -> pa.DataType | None:
+    if target is None or target.get_field_index(name) < 0:
+        return None
+    return target.field(name).type
 
 
 def has_null(avro: AvroType) -> bool:
