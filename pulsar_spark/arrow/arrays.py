@@ -45,6 +45,13 @@ def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
 
 
+def offsets_from(sizes: Ints, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+    """Returns the offsets of n rows in their data or items, from the sizes of the rows; [n + 1]."""
+    offsets = np.zeros(len(sizes) + 1, kind)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
 def bytes_of(values: pa.Array) -> Bytes:
     """Returns a view of the bytes from the first row to the last, uint8; nulls may have bytes, too.
 

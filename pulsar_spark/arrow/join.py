@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_from, offsets_of
 from pulsar_spark.errors import OptionError
 
 MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
@@ -59,6 +59,11 @@ def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
         encode_distinct(classes, lambda different: varints(tag, different, different >= 0)),
         EncodedField(data, sizes),
     ]
+
+
+def shared_field(data: bytes) -> EncodedField:
+    """Returns a field with the same bytes in all rows."""
+    return EncodedField(pa.scalar(data, pa.binary()), len(data))
 
 
 def big_endian(sizes: Ints) -> EncodedField:
@@ -242,6 +247,5 @@ def varints(tag: bytes, numbers: Ints, has: Flags | None) -> pa.BinaryArray:
         sizes[~has] = 0
     elif (sizes == matrix.shape[1]).all():
         return fixed_width(matrix.tobytes(), matrix.shape[1])
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
+    offsets = offsets_from(sizes, np.int32)
     return binary_of(matrix[np.arange(matrix.shape[1]) < sizes[:, None]].data, offsets)

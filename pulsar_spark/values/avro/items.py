@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.arrow.arrays import Ints, offsets_from
 from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, read_block, walker
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
 from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, item_cost, item_work, lists
@@ -71,9 +71,7 @@ class ItemsFinder:
             total, after = self._find_known(payloads, position, rows, take)
         else:
             total, after = self._find_in_waves(payloads, position, rows, take)
-        offsets = np.zeros(len(total) + 1, np.int32)
-        np.cumsum(total, out=offsets[1:])
-        return offsets, after
+        return offsets_from(total, np.int32), after
 
     def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
         """Reads the heads of blocks; returns item counts, 0 in bad rows, and the positions of first items."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.arrays import Flags, Ints, offsets_from
 from pulsar_spark.arrow.join import (
     MAX_SIZE,
     EncodedField,
@@ -23,6 +23,7 @@ from pulsar_spark.arrow.join import (
     binary_of,
     join,
     one_field,
+    shared_field,
     to_mask,
     too_large,
 )
@@ -66,7 +67,7 @@ def fixed(values: npt.NDArray[np.generic]) -> Cells:
 def constant(value: bytes, count: int) -> Piece:
     """Returns the same bytes in each of ``count`` rows."""
     if len(value) > _MAX_CONSTANT:
-        return EncodedField(pa.scalar(value, pa.binary()), len(value))
+        return shared_field(value)
     row = np.frombuffer(value, np.uint8)
     return Cells(np.broadcast_to(row, (count, len(value))), None, len(value))
 
@@ -156,9 +157,7 @@ def _spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
     """Returns a piece in which the flagged rows are ``rows``, in order, and all other rows are empty."""
     sizes = np.zeros(len(has), np.int64)
     sizes[has] = np.diff(rows.offsets)
-    offsets = np.zeros(len(has) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return EncodedField(binary_of(rows.buffer, offsets), sizes)
+    return EncodedField(binary_of(rows.buffer, offsets_from(sizes)), sizes)
 
 
 def _spread(words: _Words) -> _Words:
@@ -229,8 +228,7 @@ def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
         starts = np.arange(count + 1, dtype=np.int64) * sizes
         flat = np.ascontiguousarray(data).reshape(-1)
     else:
-        starts = np.zeros(count + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
+        starts = offsets_from(sizes)
         used = _side_by_side([each.used for each in run], widths, count).view(np.bool_)
         flat = np.ascontiguousarray(data)[used]
     if starts[-1] > MAX_SIZE:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.arrow.join import EncodedField
+from pulsar_spark.arrow.join import EncodedField, shared_field
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
@@ -302,11 +302,7 @@ def _pieces(parts: Sequence[_Part]) -> list[Piece]:
             text += part
             continue
         if text:
-            found.append(_text(text))
+            found.append(shared_field(text))
             text = b""
         found.append(part)
-    return [*found, _text(text)] if text else found
-
-
-def _text(text: bytes) -> EncodedField:
-    return EncodedField(pa.scalar(text, pa.binary()), len(text))
+    return [*found, shared_field(text)] if text else found

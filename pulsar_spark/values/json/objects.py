@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_from
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json.budget import JsonBudget
@@ -324,9 +324,7 @@ class _Columns:
             if self._budget.any_spent:
                 some = [value or empty for value in self._not_spent(some, owner)]
                 lengths = np.fromiter(map(len, some), np.int64, len(some))
-        offsets = np.zeros(len(values) + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        return some, offsets, _validity(values) if has_null else None
+        return some, offsets_from(lengths, np.int32), _validity(values) if has_null else None
 
     def _union(self, node: JsonUnion, values: list[Any], owner: Ints) -> pa.Array:
         budget, payload_of = self._budget, self._payload_of[owner]

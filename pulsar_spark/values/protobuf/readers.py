@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, joined, with_nulls
+from pulsar_spark.arrow.arrays import Flags, Ints, joined, offsets_from, with_nulls
 from pulsar_spark.values.primitives import decode_texts, to_micros, why_no_text
 from pulsar_spark.values.protobuf.definition import UNSIGNED
 
@@ -289,9 +289,8 @@ def _in_slices(reader: TypeReader, items: Iterator[Any]) -> ReadColumn:
 
 
 def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:
-    offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    return pa.Array.from_buffers(kind, len(sizes), [None, pa.py_buffer(offsets)], children=[items])
+    offsets = pa.py_buffer(offsets_from(sizes, np.int32))
+    return pa.Array.from_buffers(kind, len(sizes), [None, offsets], children=[items])
 
 
 def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:

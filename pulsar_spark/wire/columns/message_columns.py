@@ -16,7 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, bytes_of, gather, with_nulls
+from pulsar_spark.arrow.arrays import (
+    Flags,
+    Ints,
+    bytes_and_offsets,
+    bytes_of,
+    gather,
+    offsets_from,
+    with_nulls,
+)
 from pulsar_spark.arrow.join import (
     MAX_SIZE,
     EncodedField,
@@ -208,8 +216,7 @@ def _properties(body: pa.Buffer, fields: Fields, selected: Ints | None) -> pa.Ma
     if selected is not None:
         chosen = np.flatnonzero(np.isin(row, selected))
         per_message = per_message[selected]
-    offsets = np.zeros(len(per_message) + 1, np.int32)
-    np.cumsum(per_message, out=offsets[1:])
+    offsets = offsets_from(per_message, np.int32)
     names = to_strings(gather(body, key, key_end, None, chosen))
     values = to_strings(gather(body, value, value_end, None, chosen))
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
