@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
     shown_name,
 )
-from pulsar_spark.values.avro.defaults import Defaults
+from pulsar_spark.values.avro.defaults import Defaults, has_null
 from pulsar_spark.values.interfaces import type_name
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 
@@ -62,6 +62,9 @@ _KINDS: Final = {
 }
 
 
+_ByName: TypeAlias = "dict[str, list[AvroType]]"
+
+
 class _TargetError(SchemaError):
     """The target is Spark's time, but the field is not a time of day. No branch of a union can help."""
 
@@ -84,11 +87,7 @@ def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.St
 
 
 def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> None:
-    """Checks that a column of type ``whole`` can be read as ``target``.
-
-    Raises:
-        SchemaError: the column cannot be read as ``target``; has the path of the field.
-    """
+    """Raises SchemaError, with the field's path, if a column of ``whole`` cannot be read as ``target``."""
     if whole.equals(target):
         return
     if pa.types.is_struct(whole) and pa.types.is_struct(target):
@@ -112,10 +111,9 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
 
 
 def check_times(writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> None:
-    """Checks that both types are the same kind of time, because days must not be read as milliseconds.
+    """Raises SchemaError if the kinds of times differ, or only the target is a time of day.
 
-    Raises:
-        SchemaError: the kinds differ, or only the target is a time of day.
+    Otherwise, for example, days would be read as milliseconds.
     """
     theirs, own = time_kind(writer), time_kind(reader)
     if pa.types.is_time(target) and not own.startswith("time-"):
@@ -233,7 +231,7 @@ class _Resolver:
         *,
         has_siblings: bool,
     ) -> steps.Step:
-        if is_null(writer) and any(is_null(branch) for branch in reader.branches):
+        if is_null(writer) and has_null(reader):
             return steps.NullStep(target)
         branches = self._branches.get(id(reader))
         if branches is None:
@@ -275,19 +273,15 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 class Branches:
     """Finds the branches that a type may be read as; the time does not depend on the number of branches.
 
-    Args:
-        types: branches of a union, or a type that is not a union.
+    ``types``: branches of a union, or a type that is not a union.
     """
 
     def __init__(self, types: Iterable[AvroType]) -> None:
         self._by_kind: dict[type, list[AvroType]] = defaultdict(list)
         # Records, enums and fixed types by name, in the order of the branches.
-        names: tuple[dict[str, list[AvroType]], ...] = (
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-        )
-        self._names, self._aliases, self._short_names = names
+        self._names: _ByName = defaultdict(list)
+        self._aliases: _ByName = defaultdict(list)
+        self._short_names: _ByName = defaultdict(list)
         self._members: dict[int, int] = {}  # indexes among the branches without null, by id() of the branch
         for each in types:
             if is_null(each):
@@ -405,7 +399,7 @@ def new_values(newer: AvroType, older: AvroType, path: str = "", *, has_tags: bo
         Words such as ``x as null``, ``e as 'Q'`` and ``u as record 'R'``.
     """
     where = path or "the value"
-    if _is_nullable(newer) and not _is_nullable(older):
+    if has_null(newer) and not has_null(older):
         yield f"{where} as null"
     wanted = Branches(_branches(older))
     siblings = with_siblings(newer)
@@ -434,7 +428,7 @@ def _is_read(newer: AvroType, older: AvroType | None) -> bool:
     except SchemaError:
         return False
     except UnsupportedError:  # a type without a column cannot be compared, and is not reported
-        return True
+        pass
     return True
 
 
@@ -450,7 +444,3 @@ def _of_record(newer: AvroRecord, older: AvroRecord, path: str, *, has_tags: boo
 
 def _branches(avro: AvroType) -> tuple[AvroType, ...]:
     return avro.branches if isinstance(avro, AvroUnion) else (avro,)
-
-
-def _is_nullable(avro: AvroType) -> bool:
-    return any(is_null(branch) for branch in _branches(avro))
