@@ -65,8 +65,7 @@ _PAIR: Final = "org.apache.avro.reflect.Pair"
 def parse(schema: Schema) -> AvroType:
     """Parses a schema of kind AVRO or JSON; for JSON, converts its types to those that payloads have.
 
-    Raises:
-        SchemaError, UnsupportedError: as ``avro_types.parse``.
+    Raises the errors of ``avro_types.parse``.
     """
     avro = avro_types.parse(schema)
     return _Forms(has_classes=is_of_java(schema)).of(avro) if schema.type is SchemaType.JSON else avro

@@ -47,11 +47,7 @@ _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
 
 
 class KeyValueParts(NamedTuple):
-    """The parts of a KEY_VALUE schema.
-
-    Attributes:
-        is_separated: True if keys are the messages' keys, and not part of the payloads.
-    """
+    """The parts of a KEY_VALUE schema; ``is_separated``: keys are the messages' keys, not in the payloads."""
 
     key: Schema
     value: Schema

@@ -91,8 +91,7 @@ class Charset:
 def charset_of(schema: Schema) -> Charset | None:
     """Returns the charset of a STRING schema; None: UTF-8, or another schema.
 
-    Raises:
-        UnsupportedError: Python has no such charset.
+    Raises UnsupportedError if Python has no such charset.
     """
     name = schema.properties.get("__charset", "UTF-8") if schema.type is SchemaType.STRING else "UTF-8"
     try:

@@ -103,11 +103,7 @@ class AvroUnion:
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """A field of a record.
-
-    Attributes:
-        default: value in the schema's JSON, which may not be a value of the type.
-    """
+    """A field of a record; ``default``: value in the schema's JSON, which may not be a value of the type."""
 
     name: str
     type: AvroType
@@ -129,8 +125,7 @@ class AvroRecord:
 class AvroRecursive:
     """A record inside itself, which has no column.
 
-    Attributes:
-        definition: the record, in a list that is empty until the record is parsed.
+    ``definition``: the record, in a list that is empty until the record is parsed.
     """
 
     name: str
@@ -283,12 +278,7 @@ class _Parser:
         self._deepest = 0
 
     def parse(self, tree: object, space: str, path: str, depth: int) -> AvroType:
-        """Parses a type.
-
-        Args:
-            space: namespace of names without one.
-            depth: number of types around this type.
-        """
+        """Parses a type; ``space``: namespace of names without one, ``depth``: number of types around it."""
         self._count(1, depth, path)
         if isinstance(tree, str):
             return self._by_name(tree, space, path, depth)

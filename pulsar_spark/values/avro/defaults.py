@@ -55,11 +55,7 @@ _Text = TypeVar("_Text", str, bytes)
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A default as a column.
-
-    Attributes:
-        text: text of the default, by which constants are compared, because -0.0 equals 0.0 for Arrow.
-    """
+    """A default as a column. Constants are compared by their text, because -0.0 equals 0.0 for Arrow."""
 
     column: pa.Array = field(compare=False)
     text: str
@@ -108,8 +104,7 @@ class Defaults:
     ) -> bytes:
         """Returns the bytes of a field's default, written as a column of one row; raises as ``constant``.
 
-        Args:
-            is_exact: True: nanoseconds in a default are an error, because columns have only microseconds.
+        ``is_exact``: nanoseconds in a default are an error, because columns have only microseconds.
         """
         below = field_path(path, field.name)
         self._is_exact = is_exact

@@ -193,11 +193,9 @@ class ItemsFinder:
     def _block_ends(
         self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """Finds the ends of blocks.
+        """Returns the items of each block, the position of its first item, and the position after the block.
 
-        Returns:
-            The number of items of each block; the position of its first item, or for varints the number of
-            that item's end in ``VarintEnds``; and the position after the block.
+        If items are varints, the second is the number of the first item's end in ``VarintEnds``.
         """
         if self._width is not None:
             return count, begin, begin + count * self._width
@@ -216,8 +214,7 @@ class ItemsFinder:
     ) -> tuple[int, int | None]:
         """Finds blocks of one array, at most as many as are read at once.
 
-        Returns:
-            The position after the blocks; and the same position if more blocks may follow, otherwise None.
+        Returns the position after the blocks, twice if more blocks may follow, otherwise with None.
         """
         value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
         end = value.end
@@ -299,8 +296,7 @@ class _Blocks:
 class _Rest:
     """Items that are found one by one.
 
-    Args:
-        take: receives the items when their number is ITEMS_AT_ONCE; None: all stay in ``starts``.
+    ``take`` receives the items when their number is ITEMS_AT_ONCE; None: all stay in ``starts``.
     """
 
     def __init__(self, take: Take | None) -> None:

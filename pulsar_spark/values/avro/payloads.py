@@ -31,10 +31,7 @@ SLACK = 4096  # bytes after the last row, because positions may exceed a row's e
 class VarintEnds:
     """The positions of all bytes below 0x80, called ends because a varint ends there; numbered from 0.
 
-    Uses four bytes of memory for each end.
-
-    Args:
-        whole: bytes to search; at least one is below 0x80.
+    Uses four bytes of memory for each end. ``whole``: bytes to search; at least one is below 0x80.
     """
 
     def __init__(self, whole: npt.NDArray[np.uint8]) -> None:

@@ -92,8 +92,7 @@ class BytesStep:
 class EnumStep:
     """An enum: a varint that is the index of a symbol.
 
-    Attributes:
-        symbols: the reader's symbol for each index of the writer; None: the reader has no such symbol.
+    ``symbols``: the reader's symbol for each index of the writer; None: the reader has no such symbol.
     """
 
     type: pa.DataType | None
@@ -102,11 +101,7 @@ class EnumStep:
 
 @dataclass(frozen=True, slots=True)
 class ListStep:
-    """An array or map: blocks of items.
-
-    Attributes:
-        type: type of a list, or of a map, whose items are records of a key and a value.
-    """
+    """An array, or a map, whose items are records of a key and a value: blocks of items."""
 
     type: pa.DataType | None
     item: Step
@@ -146,8 +141,7 @@ class RecordStep:
 class UnionStep:
     """A union: a varint that is the index of a branch, and a value of that branch.
 
-    Attributes:
-        branches: step of each branch, or the reason why the reader cannot read the branch.
+    ``branches``: step of each branch, or the reason why the reader cannot read the branch.
     """
 
     type: pa.DataType | None

@@ -88,11 +88,7 @@ class ColumnFit:
 
 
 class NewField(NamedTuple):
-    """A column without a field in the schema.
-
-    Attributes:
-        record: full name of the record that lacks the field.
-    """
+    """A column without a field in the schema; ``record``: full name of the record that lacks the field."""
 
     record: str
     path: str
@@ -109,8 +105,7 @@ class _Report(NamedTuple):
 def fit(avro: AvroType, kind: pa.DataType) -> ColumnFit:
     """Finds the field of each column.
 
-    Raises:
-        SchemaError: columns do not fit, or fields have neither a column nor a default; lists all of them.
+    Raises SchemaError with all columns that do not fit, and all fields with neither a column nor a default.
     """
     report = _Report([])
     found = _fit(avro, kind, "", report)
@@ -120,11 +115,7 @@ def fit(avro: AvroType, kind: pa.DataType) -> ColumnFit:
 
 
 def new_fields(avro: AvroType, kind: pa.DataType) -> list[NewField]:
-    """Returns the columns that have no field, at any depth.
-
-    Raises:
-        SchemaError: as :func:`fit`, but not for columns without a field.
-    """
+    """Returns the columns that have no field, at any depth; raises SchemaError for other misfits."""
     new: list[NewField] = []
     report = _Report([], new)
     if _fit(avro, kind, "", report) is None:
@@ -303,10 +294,7 @@ _MAX_FIXED = 1 << 16  # maximum bytes of a sample; for larger types it is too sh
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
     """Returns a value that a field accepts, to test whether a schema can be written.
 
-    Lists and maps have one item. pyarrow converts the value to ``kind``.
-
-    Args:
-        found: field of the column; None: the schema is primitive.
+    Lists and maps have one item. pyarrow converts the value to ``kind``. A primitive schema has no ``found``.
     """
     avro = None if found is None else found.avro
     if found is None or isinstance(avro, AvroEnum | AvroFixed):

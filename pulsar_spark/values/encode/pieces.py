@@ -99,8 +99,7 @@ def varints(numbers: Ints) -> Cells:
 def decimals(column: pa.Decimal128Array) -> Cells:
     """Returns Avro's decimal as bytes: a length, and the shortest two's complement, big-endian.
 
-    Args:
-        column: n decimals; the result for a null is meaningless.
+    The result for a null is meaningless.
     """
     data = _big_endian(column)
     high, low = (data[:, part].copy().view(">u8")[:, 0].astype(np.uint64) for part in np.s_[:8, 8:])
@@ -291,16 +290,10 @@ def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
 def members_of(
     column: pa.StructArray, path: str, *, is_nullable: bool
 ) -> tuple[list[pa.Array], list[Flags], Ints]:
-    """Returns the members of a union whose struct column has a field for each.
+    """Splits the struct column of a union, which has a field for each member.
 
-    Args:
-        is_nullable: True if rows may have no member.
-
-    Returns:
-        The column of each member, the flags of its rows, and the number of members of each row: 0 or 1.
-
-    Raises:
-        Misfit: a row has several members, or none although the field is not nullable.
+    Returns the column of each member, the flags of its rows, and the number of members of each row: 0 or 1.
+    Raises Misfit for a row with several members, or with none although the field is not nullable.
     """
     members = column.flatten()
     has = [to_mask(member.is_valid()) for member in members]
@@ -312,10 +305,9 @@ def members_of(
 
 
 def items_of(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, Ints]:
-    """Returns the items of all rows (a map's as structs), and the start of each row's items, int64[n + 1].
+    """Returns the items of lists or maps without nulls, and the start of each row's items, int64[n + 1].
 
-    Args:
-        column: lists or maps without nulls.
+    The items of maps are structs.
     """
     offsets = column.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])

@@ -49,11 +49,7 @@ _NUMBER: Final = "changed from string to number"
 
 
 class _Form(NamedTuple):
-    """The form of payloads, on which PyArrow's options depend.
-
-    Attributes:
-        has_unknown: True if payloads have names that are not in the tree.
-    """
+    """The form of payloads; ``has_unknown``: True if payloads have names that are not in the tree."""
 
     has_unknown: bool = False
     times_are_text: bool = False
@@ -70,9 +66,8 @@ class _Form(NamedTuple):
 class ArrowReader:
     """Reads payloads of one type.
 
-    Args:
-        fewest_of_part: if PyArrow refuses a call, parts of at least this many rows are read again by
-            PyArrow; smaller parts are left to ``objects``.
+    If PyArrow refuses a call, PyArrow again reads parts of at least ``fewest_of_part`` rows. Smaller parts
+    are left to ``objects``.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
@@ -204,8 +199,7 @@ def _are_braced(values: pa.BinaryArray) -> Flags:
 def _check_words(text: pa.Buffer) -> None:
     """Raises LeftError for Inf and -NaN, which are not JSON; PyArrow accepts them for unknown names.
 
-    Args:
-        text: lines, each of which ends with a brace.
+    ``text``: lines, each of which ends with a brace.
     """
     body = np.frombuffer(text, np.uint8)
     at = np.flatnonzero((body == _I) | (body == _N))

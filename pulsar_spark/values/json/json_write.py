@@ -69,8 +69,7 @@ class _Writer:
     def has(self, column: pa.Array) -> Flags | None:
         """Returns flags of the rows that are not null; None: no row is null.
 
-        Raises:
-            Misfit: a row is null, but the field is not nullable.
+        Raises Misfit if a row is null, but the field is not nullable.
         """
         found = column_values.validity(column)
         if found is not None and not self.is_nullable:

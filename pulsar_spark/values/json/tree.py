@@ -142,8 +142,7 @@ class JsonMap:
 class JsonMember:
     """A field of a record.
 
-    Attributes:
-        default: value of a missing member; a str: the payload is bad, and this is the reason; None: null.
+    ``default``: value of a missing member; a str: the payload is bad, and this is the reason; None: null.
     """
 
     key: str
@@ -155,8 +154,7 @@ class JsonMember:
 class JsonRecord:
     """Members, in the order of the column's fields; other names of a payload are ignored.
 
-    Attributes:
-        names: names that payloads have for fields of the writer's or reader's schema; empty below the root.
+    ``names``: names that payloads have for fields of the writer's or reader's schema; empty below the root.
     """
 
     type: pa.DataType

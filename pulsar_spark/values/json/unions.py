@@ -90,8 +90,7 @@ def _usual_types(node: JsonNode) -> tuple[type, ...]:
 class MemberOrder:
     """The order in which members of a union are tried; found lazily, because most members are never tried.
 
-    Args:
-        groups: sets of members, in the order of tries; within a set, the order of the union.
+    ``groups``: sets of members, in the order of tries; within a set, the order of the union.
     """
 
     def __init__(self, groups: list[int]) -> None:

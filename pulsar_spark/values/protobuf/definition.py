@@ -234,8 +234,7 @@ def default_of(
 ) -> pa.Scalar | None:
     """Returns the default of an absent field, as ``target``; None: no default.
 
-    Raises:
-        SchemaError: the default is not a value of the field's type, ``natural``.
+    Raises SchemaError if the default is not a value of the field's type, ``natural``.
     """
     text = field.default_value
     if natural is None or message.syntax == "proto3" or not field.HasField("default_value"):

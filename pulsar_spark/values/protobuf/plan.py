@@ -101,8 +101,7 @@ class ProtobufPlan:
     def parser(self) -> Any:
         """Returns the message class that parses several values at once, as items of its repeated field f1.
 
-        Raises:
-            UnsupportedError: a message has more fields than Protobuf's runtime accepts.
+        Raises UnsupportedError if a message has more fields than Protobuf's runtime accepts.
         """
         for message in self.file.message_type:
             if not message.field:  # because in such a message protobuf's runtime accepts field number 0
@@ -366,8 +365,7 @@ _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
 def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target: pa.StructType) -> None:
     """Checks that each field that the column and the writer have means the same in both versions.
 
-    Raises:
-        SchemaError: a field's type has changed its meaning; has the field's path.
+    Raises SchemaError, with the field's path, if a field's type has changed its meaning.
     """
     if writer != reader:
         root = reader.messages[reader.root]
