@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, gather, offsets_of, with_nulls
-from pulsar_spark.arrow.join import EncodedField, big_endian, binary_of, join, lengths
+from pulsar_spark.arrow.join import EncodedField, big_endian, binary_of, join, lengths, to_mask
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder, type_name
@@ -203,16 +203,16 @@ class _KeyValueDecoder:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        is_null = _mask(values.is_null())
+        is_null = to_mask(values.is_null())
         if self.is_separated:
             halves = _Halves(keys, values, np.zeros(len(values), np.bool_))
-            is_null &= _mask(keys.is_null())
+            is_null = is_null & to_mask(keys.is_null())
         else:
             halves = _split_inline(values, keys)
         columns, is_bad = self._columns(halves, work)
         if self.is_separated:  # checks only rows that are good so far
             is_bad |= self._are_inline(values, keys, ~is_bad, work)
-        is_null |= is_bad
+        is_null = is_null | is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
         column = pa.Array.from_buffers(self.type, len(values), [validity], children=columns)
         return DecodedValues(column, is_bad if is_bad.any() else None)
@@ -246,12 +246,12 @@ class _KeyValueDecoder:
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
         """Flags rows without a message key whose payload is valid INLINE; and rows of too much work."""
-        are_inline = among & _mask(keys.is_null()) & _mask(values.is_valid())
+        are_inline = among & to_mask(keys.is_null()) & to_mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):
             halves = _split_inline(values.take(pa.array(rows)), keys.take(pa.array(rows)))
             _, is_bad = self._columns(halves, work.part(rows))
-            has_part = _mask(halves.key.is_valid()) | _mask(halves.value.is_valid())
+            has_part = to_mask(halves.key.is_valid()) | to_mask(halves.value.is_valid())
             are_inline[rows] = has_part & ~is_bad
         return are_inline | work.refused if work.is_limited else are_inline
 
@@ -264,7 +264,7 @@ _MIXED_UP = (
 
 def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
     """Splits INLINE payloads into keys and values; a null payload has null parts."""
-    has = _mask(values.is_valid())
+    has = to_mask(values.is_valid())
     body = values.buffers()[2]
     if body is None or body.size < 2 * _LENGTH.size:
         return _Halves(pa.nulls(len(values), pa.binary()), pa.nulls(len(values), pa.binary()), has)
@@ -277,7 +277,7 @@ def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
     good &= (key_size >= -1) & (key_end + 4 <= end)
     value_size = numbers[np.where(good, key_end, 0)].astype(np.int64)
     good &= (value_size >= -1) & (key_end + 4 + np.maximum(value_size, 0) == end)
-    good &= (key_size >= 0) | (value_size >= 0) | _mask(keys.is_null())
+    good &= (key_size >= 0) | (value_size >= 0) | to_mask(keys.is_null())
     key = gather(body, np.where(good, at + 4, at), np.where(good, key_end, at), good & (key_size >= 0))
     value = gather(body, np.where(good, key_end + 4, at), np.where(good, end, at), good & (value_size >= 0))
     return _Halves(key, value, has & ~good)
@@ -298,12 +298,6 @@ def _why_not_inline(value: bytes, key: bytes | None) -> str:
     return f"it has no parts, and the message has a key: its producer may use {_ENCODING}={_SEPARATED}"
 
 
-def _mask(flags: pa.BooleanArray) -> Flags:
-    # A copy, because callers change the flags.
-    found: Flags = np.array(flags.to_numpy(zero_copy_only=False))
-    return found
-
-
 # ---------------------------------------------------------------------------------------- writing
 
 
@@ -320,11 +314,11 @@ def _encode(
     joined = join([*_with_length(key), *_with_length(value)], len(rows))
     values = binary_of(joined.buffer, joined.offsets)
     if rows.null_count:
-        values = with_nulls(values, _mask(rows.is_null()))
+        values = with_nulls(values, to_mask(rows.is_null()))
     return EncodedValues(values)
 
 
 def _with_length(half: pa.BinaryArray) -> list[EncodedField]:
     sizes = lengths(half)
-    own = np.where(_mask(half.is_valid()), sizes, -1) if half.null_count else sizes
+    own = np.where(to_mask(half.is_valid()), sizes, -1) if half.null_count else sizes
     return [big_endian(own), EncodedField(half, sizes)]

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, parts_by_size
+from pulsar_spark.errors import UnsupportedError
 
 Size = TypeVar("Size", int, Ints)
 
@@ -130,6 +131,14 @@ def _bits(kind: pa.DataType) -> int:
         return 1 + _OFFSET_BITS
     bits: int = 1 + kind.bit_width
     return bits
+
+
+def too_large(values: pa.BinaryArray, error: Exception) -> UnsupportedError:
+    """Returns the error for values with more than 2 GiB of text, or of items, in a column."""
+    return UnsupportedError(
+        f"{len(values)} values are too large for one Arrow column: {error}",
+        advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
+    )
 
 
 class ValueRoom:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, gather, joined, offsets_of, parts_by_size
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types, steps
 from pulsar_spark.values.avro.check_value import AvroValue, BadAvroError, Walker, walker
@@ -36,6 +36,7 @@ from pulsar_spark.values.value_bounds import (
     largest_unchecked,
     max_growth,
     rows_to_check,
+    too_large,
 )
 
 # Limits of one call, so that its values fit into the processor's caches. Calls with large values have about
@@ -58,10 +59,10 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     """
     wanted = avro_types.parse(reader)
     step = resolve(wanted if writer == reader else avro_types.parse(writer), wanted, target)
-    return AvroDecoder(step, target, _read_offset(writer))
+    return _AvroDecoder(step, target, _read_offset(writer))
 
 
-class AvroDecoder:
+class _AvroDecoder:
     """A :class:`ValueDecoder` of AVRO; ``offset``: bytes before each value."""
 
     def __init__(self, step: steps.Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
@@ -81,11 +82,6 @@ class AvroDecoder:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        """Decodes n values; see :class:`ValueDecoder`.
-
-        Raises:
-            UnsupportedError: the texts of a column have more than 2 GiB.
-        """
         try:
             parts = [
                 self._decode(values[first:last], work.part(slice(first, last)))
@@ -98,14 +94,10 @@ class AvroDecoder:
             parts.clear()
             column = joined(columns)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
-            raise UnsupportedError(
-                f"{len(values)} values are too large for one Arrow column: {error}",
-                advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
-            ) from None
+            raise too_large(values, error) from None
         return DecodedValues(column, bad if bad.any() else None)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        """Returns the path of the first mistake in a bad value, and the mistake."""
         if value is None or len(value) < self._offset:
             return f"the value is shorter than the {self._offset} bytes that come before it"
         try:
@@ -181,12 +173,7 @@ def _read_offset(writer: Schema) -> int:
 
 
 def _null_reader(step: steps.NullStep) -> Reader:
-    kind = step.type
-
-    def read(_: AvroPayloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
-        return pa.nulls(len(position), kind), position
-
-    return read
+    return lambda _payloads, position, _rows: (pa.nulls(len(position), step.type), position)
 
 
 def _boolean_reader(step: steps.BooleanStep) -> Reader:

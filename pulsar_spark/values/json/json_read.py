@@ -28,7 +28,6 @@ from pulsar_spark.arrow.arrays import (
     parts_by_size,
     with_nulls,
 )
-from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
@@ -37,7 +36,14 @@ from pulsar_spark.values.json.objects import ObjectReader, explain
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
 from pulsar_spark.values.json.tree import JsonNode, added_text, growth, make_tree
 from pulsar_spark.values.json_types import parse
-from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_bounds import (
+    ANY_WORK,
+    ValueCost,
+    ValueWork,
+    largest_unchecked,
+    rows_to_check,
+    too_large,
+)
 
 _SAMPLE: Final = 256
 # Tokens: commas, colons and opening brackets, even in strings. Each JSON value but the first follows one.
@@ -82,18 +88,10 @@ class _JsonDecoder:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        """Decodes n values; see ``ValueDecoder``.
-
-        Raises:
-            UnsupportedError: the texts or the items of a column are more than 2 GiB.
-        """
         try:
             return self._decode(values, work)
         except (OverflowError, pa.ArrowInvalid, pa.ArrowCapacityError) as error:
-            raise UnsupportedError(
-                f"{len(values)} values are too large for one Arrow column: {error}",
-                advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
-            ) from None
+            raise too_large(values, error) from None
 
     def _decode(self, values: pa.BinaryArray, work: ValueWork) -> DecodedValues:
         if not len(values):

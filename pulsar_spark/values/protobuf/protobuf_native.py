@@ -36,7 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import offsets_of
-from pulsar_spark.arrow.join import bytes_field, join
+from pulsar_spark.arrow.join import bytes_field, join, to_mask
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.unparsable import UNPARSABLE
@@ -112,7 +112,7 @@ class _ProtobufDecoder:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        is_valid = np.array(values.is_valid().to_numpy(zero_copy_only=False))
+        is_valid = to_mask(values.is_valid())
         has = is_valid.copy()
         too_large = self._too_large(values, work)
         if too_large:
