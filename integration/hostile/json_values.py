@@ -24,9 +24,10 @@ from integration.hostile.rounds import bad_rows, rounds
 from integration.hostile.values import as_python
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.json.arrow_read import ArrowReader
-from pulsar_spark.values.json.json_read import column_type, decoder
+from pulsar_spark.values.json.json_read import decoder
 from pulsar_spark.values.json.objects import ObjectReader
 from pulsar_spark.values.json.tree import JsonNode, make_tree
+from pulsar_spark.values.json_types import column_type
 from tests.values.json_payloads import Maker, ModelError, UnknownError, json_schema, model, plain
 from tests.values.json_payloads import broken as change
 

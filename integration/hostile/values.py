@@ -34,8 +34,8 @@ from integration.hostile.rounds import bad_rows, rounds
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro.avro_read import decoder
-from pulsar_spark.values.avro.avro_types import column_type
 from pulsar_spark.values.interfaces import ValueDecoder
+from pulsar_spark.values.json_types import column_type
 
 ROWS = 1000  # payloads of a round
 

@@ -167,13 +167,13 @@ def _format(schema: Schema) -> _Format:
     """Returns the functions of a kind. A process imports only the code of the kinds that it uses."""
     match schema.type:
         case SchemaType.AVRO:
-            from pulsar_spark.values.avro import avro_read, avro_types, avro_write  # noqa: PLC0415
+            from pulsar_spark.values.avro import avro_read, avro_write  # noqa: PLC0415
 
-            return _Format(avro_types.column_type, avro_read.decoder, avro_write.encoder)
+            return _Format(json_types.column_type, avro_read.decoder, avro_write.encoder)
         case SchemaType.JSON:
             from pulsar_spark.values.json import json_read, json_write  # noqa: PLC0415
 
-            return _Format(json_read.column_type, json_read.decoder, json_write.encoder)
+            return _Format(json_types.column_type, json_read.decoder, json_write.encoder)
         case SchemaType.PROTOBUF_NATIVE:
             from pulsar_spark.values.protobuf import protobuf_native  # noqa: PLC0415
 

@@ -29,6 +29,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
+
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.avro.avro_types import (
@@ -69,6 +71,11 @@ def parse(schema: Schema) -> AvroType:
     """
     avro = avro_types.parse(schema)
     return _Forms(has_classes=is_of_java(schema)).of(avro) if schema.type is SchemaType.JSON else avro
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """Returns the Arrow type of a column of kind AVRO or JSON; raises as ``formats.column_type``."""
+    return avro_types.arrow_type(parse(schema))
 
 
 def is_of_java(schema: Schema) -> bool:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.objects import ObjectReader
 from pulsar_spark.values.json.tree import make_tree
+from pulsar_spark.values.json_types import column_type
 
 JAVA = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 LEAVES = (

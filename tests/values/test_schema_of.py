@@ -10,7 +10,7 @@ import pytest
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_write
-from pulsar_spark.values.avro.avro_types import column_type
+from pulsar_spark.values.json_types import column_type
 from pulsar_spark.values.schema_of import merged, schema_of
 from tests.values.random_avro import schema_of_tree
 

@@ -160,11 +160,6 @@ def parse(schema: Schema) -> AvroType:
     return _Parser().parse(parse_json(schema.data), "", "", 0)
 
 
-def column_type(schema: Schema) -> pa.DataType:
-    """Returns the Arrow type of a column; raises as :func:`parse` and :func:`arrow_type`."""
-    return arrow_type(parse(schema))
-
-
 def parts_of(avro: AvroType) -> Sequence[AvroType]:
     """Returns the types directly within a type."""
     if isinstance(avro, AvroRecord):

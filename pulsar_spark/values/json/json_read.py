@@ -29,13 +29,11 @@ from pulsar_spark.arrow.arrays import (
     with_nulls,
 )
 from pulsar_spark.schema import Schema
-from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.json.arrow_read import FEWEST_ROWS, ArrowReader
 from pulsar_spark.values.json.objects import ObjectReader, explain
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
 from pulsar_spark.values.json.tree import JsonNode, added_text, growth, make_tree
-from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_bounds import (
     ANY_WORK,
     ValueCost,
@@ -51,11 +49,6 @@ _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
 # Maximum payload bytes of a call, because Python's objects use up to forty bytes for each payload byte.
 _MAX_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 2000  # maximum rows of a call; more objects would not fit into the processor's caches
-
-
-def column_type(schema: Schema) -> pa.DataType:
-    """Returns the Arrow type of a column; raises as ``formats.column_type``."""
-    return arrow_type(parse(schema))
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro.avro_read import decoder
-from pulsar_spark.values.avro.avro_types import column_type
+from pulsar_spark.values.json_types import column_type
 from tests.values.protobuf_files import plain_rows
 
 

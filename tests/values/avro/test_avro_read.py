@@ -12,8 +12,9 @@ from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.avro import avro_read
 from pulsar_spark.values.avro.avro_read import decoder
-from pulsar_spark.values.avro.avro_types import READ_OFFSET, column_type
+from pulsar_spark.values.avro.avro_types import READ_OFFSET
 from pulsar_spark.values.avro.steps import MemberStep, NullStep
+from pulsar_spark.values.json_types import column_type
 from tests.loops import a_few_of, for_each
 from tests.values.avro.decoding import (
     array,

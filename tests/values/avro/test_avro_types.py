@@ -19,9 +19,9 @@ from pulsar_spark.values.avro.avro_types import (
     AvroPrimitive,
     AvroRecord,
     AvroUnion,
-    column_type,
     parse,
 )
+from pulsar_spark.values.json_types import column_type
 from tests.loops import for_each
 
 INT, STRING, NULL = AvroPrimitive("int"), AvroPrimitive("string"), AvroPrimitive("null")

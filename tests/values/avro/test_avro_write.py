@@ -12,7 +12,7 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_write
-from pulsar_spark.values.avro.avro_types import column_type
+from pulsar_spark.values.json_types import column_type
 from tests.loops import for_each, for_seeds
 from tests.values.random_avro import bare, check_written, record, schema_of_tree
 

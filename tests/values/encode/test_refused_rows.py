@@ -9,8 +9,8 @@ import pytest
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.values.avro import avro_write
-from pulsar_spark.values.avro.avro_types import column_type
 from pulsar_spark.values.json import json_write
+from pulsar_spark.values.json_types import column_type
 from tests.values.random_avro import column, random_case, record, schema_of_tree
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}

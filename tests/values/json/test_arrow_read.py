@@ -10,8 +10,8 @@ import pytest
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.json import arrow_read, json_read, objects
 from pulsar_spark.values.json.arrow_read import ArrowReader
-from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.tree import make_tree
+from pulsar_spark.values.json_types import column_type
 from tests.loops import for_each
 from tests.values.json_payloads import plain, read_objects, record, tree_of
 

@@ -19,8 +19,9 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.json import json_read, json_write
 from pulsar_spark.values.json.arrow_read import ArrowReader
-from pulsar_spark.values.json.json_read import column_type, decoder
+from pulsar_spark.values.json.json_read import decoder
 from pulsar_spark.values.json.tree import make_tree
+from pulsar_spark.values.json_types import column_type
 from tests.loops import a_few_of, for_each
 from tests.values.json_payloads import (
     Maker,

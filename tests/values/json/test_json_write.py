@@ -17,9 +17,9 @@ from pulsar_spark.values.avro.avro_types import (
     AvroMap,
     AvroRecord,
     AvroUnion,
-    column_type,
 )
 from pulsar_spark.values.json import json_write
+from pulsar_spark.values.json_types import column_type
 from tests.loops import for_seeds
 from tests.values.json_payloads import JAVA, json_schema
 from tests.values.random_avro import check_written, record, schema_of_tree

@@ -2,8 +2,9 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.values.json.json_read import column_type, decoder
+from pulsar_spark.values.json.json_read import decoder
 from pulsar_spark.values.json.tree import filled_type, make_tree, select
+from pulsar_spark.values.json_types import column_type
 from tests.values.json_payloads import json_schema, read_objects
 from tests.values.random_avro import OTHER_TIMES
 
