@@ -23,8 +23,7 @@ from integration.hostile.entries import DifferenceError
 from integration.hostile.rounds import bad_rows, rounds
 from integration.hostile.values import as_python
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.json.arrow_read import ArrowReader
-from pulsar_spark.values.json.json_read import decoder
+from pulsar_spark.values.json.json_read import ArrowReader, decoder
 from pulsar_spark.values.json.objects import ObjectReader
 from pulsar_spark.values.json.tree import JsonNode, make_tree
 from pulsar_spark.values.json_types import column_type

@@ -1,27 +1,40 @@
 """Values of schemas of type JSON -> a column.
 
-``arrow_read`` reads payloads in their usual form, and ``objects`` all other payloads. ``objects`` has the
-table of the forms of each type. A payload is exactly one JSON value in UTF-8, which white space may surround
-and a byte order mark may precede. Brackets nest at most ``MAX_DEPTH`` deep.
+PyArrow reads payloads in their usual form, and ``objects`` all other payloads. ``objects`` has the table of
+the forms of each type. A payload is exactly one JSON value in UTF-8, which white space may surround and a
+byte order mark may precede. Brackets nest at most ``MAX_DEPTH`` deep.
 
 Java's client and most other clients write bytes as base64, but Python's as text. If properties of the
 schema show that Java's client made it, text that is not base64 is bad. Otherwise text that is exactly base64,
 with its padding, is decoded, and other text becomes its UTF-8 bytes. So text of Python's client that happens
 to be base64, such as ``test``, is misread.
+
+PyArrow's reader of JSON lines reads types that PyArrow has. Its columns equal those of ``objects``. Payloads
+that PyArrow does not read, or might read differently, are left to ``objects``. PyArrow reads all lines of a
+call or none. If PyArrow refuses a call, the lines are cut into parts, so that one refused row does not leave
+all rows to ``objects``. Small parts are left to ``objects``, because a call of PyArrow takes as long as
+``objects`` with a hundred rows.
+
+Each payload is a line that begins with ``{`` and ends with ``}``. Strings of JSON contain no line ends, and
+no value has ``{`` right after ``}``. So values end at line ends. If PyArrow reads as many values as lines,
+each line is one value. PyArrow crashes if the first value is null, but a line with braces is not null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from pulsar_spark.arrow.arrays import (
     Flags,
     Ints,
+    bytes_and_offsets,
     count_bytes,
     joined,
     offsets_of,
@@ -30,10 +43,20 @@ from pulsar_spark.arrow.arrays import (
 )
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.json.arrow_read import FEWEST_ROWS, ArrowReader
+from pulsar_spark.values.json.leaves import LeftError, column_of, leave_unless, plain_type
 from pulsar_spark.values.json.objects import ObjectReader, explain
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
-from pulsar_spark.values.json.tree import JsonNode, added_text, growth, make_tree
+from pulsar_spark.values.json.tree import (
+    JsonArray,
+    JsonLeaf,
+    JsonNode,
+    JsonRecord,
+    added_text,
+    growth,
+    make_tree,
+    parts_of,
+    rows_without_values,
+)
 from pulsar_spark.values.value_bounds import (
     ANY_WORK,
     ValueCost,
@@ -118,7 +141,7 @@ class _JsonDecoder:
         rows = self._usual(values)
         done: list[tuple[pa.Array, Ints]] = []
         for part in (rows,) if self._are_plain else (rows[:_SAMPLE], rows[_SAMPLE:]):
-            if len(part) < FEWEST_ROWS:
+            if len(part) < _FEWEST_ROWS:
                 break
             found = self._lines.read(values, part)
             done += found
@@ -137,3 +160,204 @@ class _JsonDecoder:
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         return "" if value is None else explain(self._tree, value)
+
+
+# ---------------------------------------------------------------------------------------- PyArrow
+
+_OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
+_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes that may follow a number
+_PARTS: Final = 8  # parts into which lines are cut if PyArrow refuses them
+_FEWEST_OF_PART: Final = 1024
+_FEWEST_ROWS: Final = 8
+# Maximum values and nulls of a call: PyArrow uses about ten bytes for each value besides its column.
+_MAX_VALUES: Final = 1 << 21
+# Maximum values of a row: max(_FEW_VALUES, _MAX_PER_BYTE * bytes). Nulls count, because each takes 0.1 us.
+_FEW_VALUES: Final = 256
+_MAX_PER_BYTE: Final = 2
+_NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
+_LEAST_ITEM: Final = 3  # minimum bytes of a record in a list: ``{},``
+# Parts of the texts of PyArrow's errors.
+_UNKNOWN: Final = "unexpected field"
+_TEXT: Final = "changed from number to string"
+_NUMBER: Final = "changed from string to number"
+
+
+class _Form(NamedTuple):
+    """The form of payloads; ``has_unknown``: True if payloads have names that are not in the tree."""
+
+    has_unknown: bool = False
+    times_are_text: bool = False
+
+    def learned(self, words: str, has_times: bool) -> _Form:
+        """Returns the form corrected by PyArrow's error text; self if the text implies no correction."""
+        if _UNKNOWN in words:
+            return self._replace(has_unknown=True)
+        if has_times and (_TEXT in words or _NUMBER in words):
+            return self._replace(times_are_text=_TEXT in words)
+        return self
+
+
+class ArrowReader:
+    """Reads payloads of one type.
+
+    If PyArrow refuses a call, PyArrow again reads parts of at least ``fewest_of_part`` rows. Smaller parts
+    are left to ``objects``.
+    """
+
+    def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
+        self._tree = tree
+        self._fewest_of_part = fewest_of_part
+        self._types = {
+            times_are_text: _line_type(tree, times_are_text) if isinstance(tree, JsonRecord) else None
+            for times_are_text in (False, True)
+        }
+        self._has_times = self._types[False] != self._types[True]
+        self._width = _width(tree)
+        self._item_width = _item_width(tree)
+        self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
+        self._form = _Form()  # form of the payloads read so far
+
+    @property
+    def can_read(self) -> bool:
+        """Whether PyArrow has all types of the tree."""
+        return self._types[False] is not None
+
+    def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
+        """Reads payloads; returns columns, and the rows of each column, ascending."""
+        counts = self._count(values)
+        offsets = offsets_of(values).astype(np.int64)
+        sizes = offsets[1:] - offsets[:-1]
+        most = np.clip(_MAX_PER_BYTE * sizes, _FEW_VALUES, _MAX_VALUES)
+        rows = rows[(_are_braced(values) & (counts <= most))[rows]]
+        if not self._has_wide_items:
+            counts += self._item_width * sizes // _LEAST_ITEM
+        parts = parts_by_size(np.append(0, np.cumsum(counts[rows])), _MAX_VALUES)
+        return [done for first, end in parts for done in self._read(values, rows[first:end])]
+
+    def _count(self, values: pa.BinaryArray) -> Ints:
+        """Returns the maximum values in each payload, int64[n]; counts list items only if _has_wide_items."""
+        counts = np.full(len(values), self._width, np.int64)
+        if self._has_wide_items:
+            body, offsets = bytes_and_offsets(values)
+            braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
+            nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
+            counts += self._item_width * (braces - 1 + nulls)  # items: each brace but the first, each null
+        return counts
+
+    def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
+        some = values if len(rows) == len(values) else values.take(pa.array(rows))
+        try:
+            column = self._column(some)
+        except (pa.ArrowInvalid, LeftError):
+            cut = np.array_split(rows, min(len(rows), _PARTS)) if len(rows) > 1 else []
+            parts = [part for part in cut if len(part) >= self._fewest_of_part]
+            return [done for part in parts for done in self._read(values, part)]
+        if self._form.has_unknown and isinstance(self._tree, JsonRecord):
+            # Rows whose fields are all null may have names in the wrong case, which ``objects`` finds.
+            left = rows_without_values(column)
+            if len(left):
+                kept = np.setdiff1d(np.arange(len(rows)), left)
+                return [(column.take(pa.array(kept)), rows[kept])]
+        return [(column, rows)]
+
+    def _column(self, values: pa.BinaryArray) -> pa.Array:
+        lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # checks for UTF-8
+        text = lines.buffers()[2]
+        if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
+            raise LeftError  # PyArrow stops at a zero byte
+        table = self._parsed(text)
+        if len(table) != len(values):
+            raise LeftError
+        columns = [column.chunk(0) for column in table.columns]
+        return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
+
+    def _parsed(self, text: pa.Buffer) -> pa.Table:
+        """Parses lines to a table; after an error, tries the form that the error implies."""
+        form, tried = self._form, set()  # other threads may change ``self._form``
+        while True:
+            tried.add(form)
+            if form.has_unknown:
+                _check_words(text)
+            try:
+                return pj.read_json(
+                    pa.BufferReader(text),
+                    read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                    parse_options=pj.ParseOptions(
+                        explicit_schema=pa.schema(list(self._types[form.times_are_text] or ())),
+                        unexpected_field_behavior="ignore" if form.has_unknown else "error",
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                form = self._form = form.learned(str(error), self._has_times)
+                if form in tried:
+                    raise
+
+
+def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
+    """Returns the type that PyArrow reads a node as; None: PyArrow does not have all types of the node."""
+    if isinstance(node, JsonRecord):
+        types = [_line_type(member.node, times_are_text) for member in node.members]
+        keys = [member.key for member in node.members]
+        if not types or None in types or len(set(keys)) < len(keys):
+            return None
+        return pa.struct(list(zip(keys, types, strict=True)))
+    if isinstance(node, JsonArray):
+        item = None if node.is_map else _line_type(node.item, times_are_text)
+        return None if item is None else pa.list_(item)
+    return plain_type(node, times_are_text) if isinstance(node, JsonLeaf) else None
+
+
+def _width(node: JsonNode) -> int:
+    """Returns the number of values in a row, without values in list items."""
+    return 1 + sum(map(_width, parts_of(node))) if isinstance(node, JsonRecord) else 1
+
+
+def _item_width(node: JsonNode) -> int:
+    """Returns the number of values in the widest record that is a list item; 0: no list item is a record."""
+    own = _width(node.item) if isinstance(node, JsonArray) and isinstance(node.item, JsonRecord) else 0
+    return max([own, *map(_item_width, parts_of(node))])
+
+
+def _are_braced(values: pa.BinaryArray) -> Flags:
+    offsets = offsets_of(values).astype(np.int64)
+    body = np.frombuffer(values.buffers()[2] or b" ", np.uint8)
+    last = len(body) - 1
+    braced: Flags = np.diff(offsets) > 1
+    braced &= body[np.minimum(offsets[:-1], last)] == _OPEN
+    braced &= body[np.clip(offsets[1:] - 1, 0, last)] == _CLOSE
+    if values.null_count:
+        braced &= values.is_valid().to_numpy(zero_copy_only=False)
+    return braced
+
+
+def _check_words(text: pa.Buffer) -> None:
+    """Raises LeftError for Inf and -NaN, which are not JSON; PyArrow accepts them for unknown names.
+
+    ``text``: lines, each of which ends with a brace.
+    """
+    body = np.frombuffer(text, np.uint8)
+    at = np.flatnonzero((body == _I) | (body == _N))
+    following = body[at + 1]
+    inf, nan = at[following == _LOWER_N], at[following == _A]
+    is_inf = (body[inf] == _I) & (body[inf + 2] == _F) & _MAY_FOLLOW[body[np.minimum(inf + 3, len(body) - 1)]]
+    is_nan = (body[nan] == _N) & (body[nan - 1] == _MINUS)
+    if is_inf.any() or is_nan.any():
+        raise LeftError
+
+
+def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
+    """Converts an array that PyArrow has read, without an offset, to the node's column."""
+    validity = column.buffers()[0]
+    if isinstance(node, JsonRecord):
+        children = []
+        for number, member in enumerate(node.members):
+            child = column.field(number)
+            # PyArrow reads a missing name as null. ``objects`` must read it if the name has a default.
+            leave_unless(member.default is None or not child.null_count)
+            children.append(_converted(member.node, child))
+        return pa.Array.from_buffers(node.type, len(column), [validity], children=children)
+    if isinstance(node, JsonArray):
+        items = _converted(node.item, column.values)
+        return pa.Array.from_buffers(node.type, len(column), column.buffers()[:2], children=[items])
+    assert isinstance(node, JsonLeaf)
+    return column_of(node, column)

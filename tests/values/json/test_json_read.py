@@ -18,8 +18,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
 )
 from pulsar_spark.values.json import json_read, json_write
-from pulsar_spark.values.json.arrow_read import ArrowReader
-from pulsar_spark.values.json.json_read import decoder
+from pulsar_spark.values.json.json_read import ArrowReader, decoder
 from pulsar_spark.values.json.tree import make_tree
 from pulsar_spark.values.json_types import column_type
 from tests.loops import a_few_of, for_each
@@ -41,7 +40,7 @@ ROWS = 200
 
 @pytest.fixture(autouse=True)
 def _few_rows_by_lines(monkeypatch):
-    monkeypatch.setattr(json_read, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
     monkeypatch.setattr(json_read, "ArrowReader", partial(ArrowReader, fewest_of_part=1))
 
 

@@ -8,8 +8,8 @@ import pyarrow.json as pj
 import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.json import arrow_read, json_read, objects
-from pulsar_spark.values.json.arrow_read import ArrowReader
+from pulsar_spark.values.json import json_read, objects
+from pulsar_spark.values.json.json_read import ArrowReader
 from pulsar_spark.values.json.tree import make_tree
 from pulsar_spark.values.json_types import column_type
 from tests.loops import for_each
@@ -279,7 +279,7 @@ def test_a_form_that_another_thread_learns_meanwhile_is_not_taken_for_these_payl
     reader = ArrowReader(tree_of(FLAT))
 
     def options(**given):
-        reader._form = arrow_read._Form(has_unknown=True)
+        reader._form = json_read._Form(has_unknown=True)
         return made(**given)
 
     made = pj.ReadOptions
@@ -305,7 +305,7 @@ def values_at_once(monkeypatch, avro, payloads, width):
         return table
 
     monkeypatch.setattr(pj, "read_json", counted)
-    monkeypatch.setattr(arrow_read, "_MAX_VALUES", 1 << 18)
+    monkeypatch.setattr(json_read, "_MAX_VALUES", 1 << 18)
     values = pa.array(payloads, pa.binary())
     found = ArrowReader(tree_of(avro)).read(values, np.arange(len(values)))
     return given, sum(len(rows) for _, rows in found)
@@ -320,7 +320,7 @@ def test_wide_rows_are_read_a_bounded_number_of_values_at_once(monkeypatch):
     avro = record(inner=record("Inner", g="int", h="int"), **texts(2000))
     given, count = values_at_once(monkeypatch, avro, [b'{"f7":"%s"}' % (b"x" * 1000)] * 400, 2004)
     assert count == 400
-    assert max(given) <= arrow_read._MAX_VALUES < sum(given)
+    assert max(given) <= json_read._MAX_VALUES < sum(given)
 
 
 @pytest.mark.parametrize("item", [b"{}", b"null", b'{"f0":null,"f1":"{[}"}'])
@@ -329,7 +329,7 @@ def test_items_that_are_records_count_with_all_their_fields(monkeypatch, item):
     payload = b'{"items":[%s],"more":"%s"}' % (b", \t".join([item] * 100), b"x" * 50_000)
     given, count = values_at_once(monkeypatch, avro, [payload] * 25, 100 * 501)
     assert count == 25
-    assert max(given) <= arrow_read._MAX_VALUES < sum(given)
+    assert max(given) <= json_read._MAX_VALUES < sum(given)
 
 
 def test_rows_of_many_values_a_byte_are_left():
