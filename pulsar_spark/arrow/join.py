@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_from, offsets_of
+from pulsar_spark.arrow.arrays import Buffer, Bytes, Flags, Ints, every, offsets_from, offsets_of
 from pulsar_spark.errors import OptionError
 
 MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
@@ -229,20 +229,26 @@ def fixed_width(data: bytes, width: int) -> pa.BinaryArray:
     return binary_of(data, np.arange(0, len(data) + 1, width, dtype=np.int32))
 
 
+def varint_bytes(numbers: npt.NDArray[np.uint64]) -> tuple[Bytes, Ints]:
+    """Returns the varint of each number, uint8[n, w], and its size; the bytes after it are meaningless."""
+    width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
+    matrix = np.empty((len(numbers), width), np.uint8)
+    sizes = np.ones(len(numbers), np.int64)
+    for place in range(width):
+        byte = numbers.astype(np.uint8) & np.uint8(0x7F)
+        numbers = numbers >> np.uint64(7)
+        more = numbers > 0
+        sizes += more
+        matrix[:, place] = byte | (more.astype(np.uint8) << 7)
+    return matrix, sizes
+
+
 def varints(tag: bytes, numbers: Ints, has: Flags | None) -> pa.BinaryArray:
     """Encodes ``tag`` and a varint for each number; rows whose ``has`` is false are empty."""
-    rest = numbers.astype(np.uint64)
-    count = len(rest)
-    width = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
-    matrix = np.empty((count, len(tag) + width), np.uint8)
-    matrix[:, : len(tag)] = np.frombuffer(tag, np.uint8)
-    sizes = np.full(count, len(tag) + 1, np.int64)
-    for place in range(width):
-        byte = (rest & np.uint64(0x7F)).astype(np.uint8)
-        rest = rest >> np.uint64(7)
-        more = rest > 0
-        sizes += more
-        matrix[:, len(tag) + place] = byte | (more.astype(np.uint8) << 7)
+    rest, sizes = varint_bytes(numbers.astype(np.uint64))
+    head = np.broadcast_to(np.frombuffer(tag, np.uint8), (len(rest), len(tag)))
+    matrix = np.hstack([head, rest])
+    sizes += len(tag)
     if has is not None:
         sizes[~has] = 0
     elif (sizes == matrix.shape[1]).all():

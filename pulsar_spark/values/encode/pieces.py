@@ -26,13 +26,13 @@ from pulsar_spark.arrow.join import (
     shared_field,
     to_mask,
     too_large,
+    varint_bytes,
 )
 from pulsar_spark.values.encode.column_values import Misfit, require
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
 _WORD = np.dtype("<u8")
-_LOW = np.uint64((1 << 56) - 1)  # the low 56 bits of a number, which are the first 8 bytes of its varint
 _MORE = 0x8080808080808080
 _MAX_CONSTANT = 16  # maximum bytes of a constant that becomes Cells
 
@@ -75,21 +75,23 @@ def constant(value: bytes, count: int) -> Piece:
 def varints(numbers: Ints) -> Cells:
     """Returns Avro's int and long: zigzag varints of 1 to 10 bytes.
 
-    All bytes of a number are computed at once: its 7-bit groups are spread over the bytes of a word. A byte's
-    top bit, which means that more bytes follow, is set if a higher byte is not 0.
+    If the numbers have up to 8 bytes, all bytes are computed at once: the 7-bit groups of a number are spread
+    over the bytes of a word. A byte's top bit, which means that more bytes follow, is set if a higher byte is
+    not 0.
     """
     zigzag = (numbers.view(np.uint64) << np.uint64(1)) ^ (numbers >> 63).view(np.uint64)
     largest = int(zigzag.max(initial=0))
     width = max(1, -(-largest.bit_length() // 7))
     if width == 1:
         return Cells(zigzag.astype(np.uint8)[:, None], None, 1)
-    groups = _spread(zigzag & _LOW if width > 8 else zigzag)
+    if width > 8:
+        data, sizes = varint_bytes(zigzag)
+        return Cells(data, np.arange(width) < sizes[:, None], sizes)
+    groups = _spread(zigzag)
     filled = groups | (groups >> np.uint64(8))
     filled |= filled >> np.uint64(16)
     filled |= filled >> np.uint64(32)
     flags = (filled + np.uint64(0x7F7F7F7F7F7F7F7F)) & np.uint64(_MORE)
-    if width > 8:
-        return _wide_varints(groups, flags, zigzag >> np.uint64(56))
     groups |= flags >> np.uint64(8)
     used = (flags >> np.uint64(7)) | np.uint64(1)
     sizes = ((used * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.int64)
@@ -169,30 +171,6 @@ def _spread(words: _Words) -> _Words:
         low = words & np.uint64(bits)
         words = low | ((words ^ low) << np.uint64(shift))
     return words
-
-
-def _wide_varints(groups: _Words, flags: _Words, high: _Words) -> Cells:
-    """Returns the varints of numbers of up to 64 bits, see :func:`varints`.
-
-    Args:
-        groups: the low 56 bits of each number, 7 in each byte.
-        flags: top bit of each byte; set if this byte or a higher byte of ``groups`` is not 0.
-        high: the high 8 bits of each number.
-    """
-    is_wide = high > 0
-    is_widest = high > 0x7F
-    flags = np.where(is_wide, np.uint64(_MORE), flags)
-    groups |= flags >> np.uint64(8)
-    groups |= is_wide.astype(np.uint64) << np.uint64(63)
-    used = (flags >> np.uint64(7)) | np.uint64(1)
-    ninth = ((high & np.uint64(0x7F)) | (is_widest.astype(np.uint64) << np.uint64(7))).astype(np.uint8)
-    tenth = (high >> np.uint64(7)).astype(np.uint8)
-    sizes = ((used * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.int64) + is_wide + is_widest
-    return Cells(
-        np.hstack([_bytes(groups), ninth[:, None], tenth[:, None]]),
-        np.hstack([_bytes(used).view(np.bool_), is_wide[:, None], is_widest[:, None]]),
-        sizes,
-    )
 
 
 def _bytes(words: _Words) -> npt.NDArray[np.uint8]:
