@@ -101,10 +101,9 @@ class _Forms:
         self._known: dict[int, AvroType] = {}  # converted types, by id() of the original type
 
     def of(self, avro: AvroType) -> AvroType:
-        found = self._known.get(id(avro))
-        if found is None:
-            found = self._known[id(avro)] = self._new(avro)
-        return found
+        if id(avro) not in self._known:
+            self._known[id(avro)] = self._new(avro)
+        return self._known[id(avro)]
 
     def _new(self, avro: AvroType) -> AvroType:
         if isinstance(avro, AvroRecursive):

@@ -241,10 +241,14 @@ def _bytes_reader(step: steps.BytesStep) -> Reader:
         if pa.types.is_decimal(kind):
             return _decimals(payloads, start, end, rows, kind), end
         raw = gather(payloads.buffer, start, end, None)
-        if step.is_text:
-            text = _text(payloads, raw, rows)
-            return (text if pa.types.is_string(kind) else raw), end
-        return raw, end
+        if not step.is_text:
+            return raw, end
+        found = decode_texts(raw)
+        text = found.column
+        if found.is_bad is not None:
+            payloads.fail(rows, found.is_bad)
+            text = text.fill_null("")  # not null, because the value may be the key of a map
+        return (text if pa.types.is_string(kind) else raw), end
 
     return read
 
@@ -268,14 +272,6 @@ def _enum_reader(step: steps.EnumStep) -> Reader:
         return array, after
 
     return read
-
-
-def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:
-    found = decode_texts(raw)
-    if found.is_bad is None:
-        return found.column
-    payloads.fail(rows, found.is_bad)
-    return found.column.fill_null("")  # not null, because the value may be the key of a map
 
 
 def _decimals(

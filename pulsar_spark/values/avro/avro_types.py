@@ -188,7 +188,13 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     if isinstance(avro, AvroRecursive):
         raise avro.error
     if isinstance(avro, AvroRecord):
-        return pa.struct(list(_columns(avro)))
+        columns = []
+        for each in avro.fields:
+            try:
+                columns.append(pa.field(each.name, arrow_type(each.type)))
+            except UnsupportedError:
+                continue
+        return pa.struct(columns)
     if isinstance(avro, AvroArray):
         return pa.list_(pa.field("element", arrow_type(avro.items)))
     if isinstance(avro, AvroMap):
@@ -202,14 +208,6 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     if isinstance(avro, AvroFixed):
         return pa.binary()
     return _PLAIN[avro.logical or avro.kind]
-
-
-def _columns(avro: AvroRecord) -> Iterator[pa.Field]:
-    for each in avro.fields:
-        try:
-            yield pa.field(each.name, arrow_type(each.type))
-        except UnsupportedError:
-            continue
 
 
 def is_null(avro: AvroType) -> bool:

@@ -155,19 +155,15 @@ def _bytes(step: steps.BytesStep) -> Walker:
             if size < 0 or end > value.end:
                 raise BadAvroError(f"{size} bytes are required, but {value.end - position} are left")
         if step.is_text:
-            _check_text(bytes(value.bytes[position:end]))
+            try:
+                bytes(value.bytes[position:end]).decode()
+            except UnicodeDecodeError:
+                raise BadAvroError("text that is not UTF-8") from None
         elif is_decimal:
             _check_decimal(bytes(value.bytes[position:end]), precision)
         return end
 
     return walk
-
-
-def _check_text(raw: bytes) -> None:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        raise BadAvroError("text that is not UTF-8") from None
 
 
 def _check_decimal(raw: bytes, precision: int) -> None:

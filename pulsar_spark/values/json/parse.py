@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
+from pulsar_spark.arrow.arrays import bytes_and_offsets
 
 try:
     import msgspec
@@ -180,19 +180,15 @@ def is_too_deep(payload: bytes) -> bool:
     quotes = np.flatnonzero(data == _QUOTE)
     slashes = np.flatnonzero(data == _BACKSLASH)
     if len(slashes):
-        quotes = quotes[~np.isin(quotes, slashes[_escape(slashes)] + 1, assume_unique=True)]
+        # Of adjacent backslashes, the first, third and so on escape the next character.
+        index = np.arange(len(slashes))
+        is_first = np.append(True, np.diff(slashes) != 1)
+        first = np.maximum.accumulate(np.where(is_first, index, 0))
+        escaping = slashes[(index - first) % 2 == 0]
+        quotes = quotes[~np.isin(quotes, escaping + 1, assume_unique=True)]
     brackets = np.flatnonzero(_STEP[data])
     outside = brackets[np.searchsorted(quotes, brackets) % 2 == 0]
     return bool(np.cumsum(_STEP[data[outside]], dtype=np.int64).max(initial=0) > MAX_DEPTH)
-
-
-def _escape(slashes: Ints) -> Flags:
-    """Returns flags of the backslashes, at ascending positions, that escape the next character."""
-    index = np.arange(len(slashes))
-    is_first = np.append(True, np.diff(slashes) != 1)
-    first = np.maximum.accumulate(np.where(is_first, index, 0))
-    escape: Flags = (index - first) % 2 == 0
-    return escape
 
 
 def text_of(value: Any) -> str:
