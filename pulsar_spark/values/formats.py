@@ -119,7 +119,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def with_tombstones(encode: ValueEncoder) -> ValueEncoder:
-    """Makes an encoder that encodes null rows as tombstones, and other rows by ``encode``."""
+    """Returns an encoder of null rows as tombstones, and of other rows by ``encode``."""
 
     def encode_all(rows: pa.Array) -> EncodedValues:
         if not rows.null_count:

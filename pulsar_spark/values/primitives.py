@@ -321,7 +321,7 @@ class _FixedDecoder:
 def _stored_values(
     values: pa.BinaryArray, stored: np.dtype[np.generic]
 ) -> tuple[Numbers, Flags | None, Flags | None]:
-    """Returns the n values, flags of the rows that have one (None: all), and flags of bad rows or None."""
+    """Returns the n values, flags of the rows that have a value (None: all), and of bad rows (None: none)."""
     has = lengths(values) == stored.itemsize
     fitting = values if has.all() else values.filter(pa.array(has))
     numbers = bytes_of(fitting).view(stored) if len(fitting) else np.zeros(0, stored)

@@ -69,7 +69,7 @@ Walker: TypeAlias = Callable[[AvroValue, int], int]
 
 
 def walker(step: steps.Step) -> Walker:
-    """Makes the function that checks a value of a step and returns the position after it."""
+    """Returns the function that checks a value of a step and returns the position after it."""
     return _WALKERS[type(step)](step)
 
 

@@ -43,7 +43,7 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
 
 
 def row_encoder(encode: Callable[[pa.Array], pa.BinaryArray]) -> ValueEncoder:
-    """Makes an encoder of a function that returns the values of rows, or raises :class:`Misfit`."""
+    """Returns an encoder that calls ``encode``; a :class:`Misfit` of ``encode`` becomes a SchemaError."""
 
     def encode_rows(rows: pa.Array) -> EncodedValues:
         try:

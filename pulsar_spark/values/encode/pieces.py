@@ -235,7 +235,7 @@ def _side_by_side(
 
 
 def values_of(write: Write, rows: pa.Array) -> pa.BinaryArray:
-    """Encodes rows by ``write``, which writes all of each row; raises OptionError beyond 2 GiB."""
+    """Returns the values of rows; ``write`` encodes whole rows. Raises OptionError beyond 2 GiB."""
     found = joined(write, rows)
     return binary_of(found.buffer, found.offsets)
 
