@@ -20,7 +20,6 @@ from tests.client.test_segment_watch import WHOLE
 from tests.client.writing.producers import open_producer, send
 from tests.fake_broker import HANG, FakeBroker
 from tests.fake_clients import Type
-from tests.fake_connection import FakeConnection
 from tests.loops import for_each
 
 # Seconds of the connection timeout; a silent connection is closed just before they are over.
@@ -124,13 +123,14 @@ def test_each_kind_of_request_is_asked_again_on_a_new_connection(is_done):
     def ask_again(kind):
         kind = Type.Type.Value(kind)
 
-        def fall_silent(connection: FakeConnection, frame):
-            if is_done:
-                connection.is_mute = True
-                connection.handle(frame)
-            broker.fall_silent()
-
         with prepared() as broker, client_of(broker, connection_timeout=TIMEOUT) as client:
+
+            def fall_silent(connection, frame):
+                if is_done:
+                    connection.is_mute = True
+                    connection.handle(frame)
+                broker.fall_silent()
+
             broker.script(kind, [fall_silent])
             began = time.monotonic()
             assert ASK[kind](client) in (True, None)
