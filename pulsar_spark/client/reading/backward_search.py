@@ -19,6 +19,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.entry_range import (
     RangeOptions,
+    position_before,
     positions_before,
     read_entries,
     stored_end,
@@ -207,9 +208,15 @@ class _Search:
         return Consumer(self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST))
 
     def _ends(self, consumer: Consumer) -> tuple[MessageId, MessageId]:
-        """Asks a new reader for the last visible entry, and for the last entry, visible or not."""
+        """Asks a new reader for the last visible entry, and for the last entry, visible or not.
+
+        For a terminated topic the broker may report neither; see ``stored_end``.
+        """
         visible, stored = (each.whole_entry for each in consumer.last_message_id())
-        if self._topic.is_segment and stored.is_entry:
+        is_reported = visible.is_entry or stored.is_entry
+        if not is_reported:
+            stored = position_before(self._client, self._topic, stored.next_entry)
+        if stored.is_entry and (self._topic.is_segment or not is_reported):
             visible = visible_end(
                 self._client, self._topic, visible, stored, _SETTLING, patience=self._deadline.left
             )

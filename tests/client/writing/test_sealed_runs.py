@@ -141,12 +141,21 @@ def test_the_first_micro_batch_is_found_by_the_next_attempt_of_the_task(broker, 
     assert_once_in_order(segments, 50)
 
 
-def test_rows_that_moved_to_another_task_are_told(broker, client):
+@pytest.mark.parametrize("has_empty_ledger", [False, True])
+@pytest.mark.parametrize("strict", [False, True])
+def test_rows_that_moved_to_another_task_are_told(broker, client, has_empty_ledger, strict):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 1)
     begin(client, 20, 20)
+    if has_empty_ledger:  # as after a restart of the broker
+        segments.topic(segments.all[0]).roll()
     segments.split_first()
-    assert run(client, 20, 20, task=task_of(client, task=1)) == 20
+    other = task_of(client, task=1, strict=strict)
+    if strict:
+        with pytest.raises(DuplicatesError, match="another task has stored equal rows"):
+            run(client, 20, 20, task=other)
+    else:
+        assert run(client, 20, 20, task=other) == 20
 
 
 def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(broker, client):
