@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from pulsar_spark.client.parallel import raise_error_of, run_all
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
-from pulsar_spark.client.writing.producer import Producer, task_memory
+from pulsar_spark.client.writing.producer import Producer, close_all, task_memory
 from pulsar_spark.client.writing.producer_options import (
     NO_USER_CODE,
     AccessMode,
@@ -132,7 +132,7 @@ class TopicWriter(Closing):
         try:
             self._open_first()
         except BaseException:
-            _close(self._producers.values())
+            close_all(self._producers.values())
             raise
         self._keeper = threading.Thread(target=self._keep_up, name=f"pulsar writer {topic}", daemon=True)
         self._keeper.start()
@@ -222,7 +222,7 @@ class TopicWriter(Closing):
             self._changed.notify_all()
             self._changed.release()
         producers = list(self._producers.values())
-        _close(producers)
+        close_all(producers)
         self._memory.share(self, 0)
         self._keeper.join(self._closing.left)
         self._interceptors.acknowledge()
@@ -256,18 +256,25 @@ class TopicWriter(Closing):
         deadline = self._client.operation()
 
         def attempt() -> None:
-            try:
+            with self._dropping(missing):
                 self._open_missing(missing, deadline)
-            except PulsarError:
-                _close([self._producers.pop(number) for number in missing if number in self._producers])
-                raise
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        for some in (opened[:1], opened[1:]):  # if the first finds a replay, all others search, too
-            raise_error_of(run_all([each.read_stored for each in some]))
-        self._read_sealed()
+        with self._dropping(missing):  # all are read again if a segment was deleted meanwhile
+            for some in (opened[:1], opened[1:]):  # if the first finds a replay, all others search, too
+                raise_error_of(run_all([each.read_stored for each in some]))
+            self._read_sealed()
         self._open([])  # all partitions, if ``opens_all`` has changed because a replay was found
+
+    @contextmanager
+    def _dropping(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Closes and drops the producers of ``numbers`` if the block raises an error."""
+        try:
+            yield
+        except PulsarError:
+            close_all([self._producers.pop(number) for number in numbers if number in self._producers])
+            raise
 
     def _read_sealed(self) -> None:
         """Begins to read stored rows of sealed segments; see ``SegmentWriter``."""
@@ -486,10 +493,3 @@ class TopicWriter(Closing):
             elif due is not None:
                 wait = min(wait, due - now)
         return wait
-
-
-def _close(producers: Collection[Producer]) -> None:
-    for producer in producers:
-        producer.begin_close()
-    for producer in producers:
-        producer.close()

@@ -158,6 +158,33 @@ def test_rows_that_moved_to_another_task_are_told(broker, client, has_empty_ledg
         assert run(client, 20, 20, task=other) == 20
 
 
+def test_segments_are_read_though_another_one_was_deleted_before_it_was_read(broker, client, caplog):
+    segments = Segments(broker, 2)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    deleted = segments.active[0]
+
+    def delete(connection, frame):
+        name = str(segments.name(deleted))
+        if frame.command.subscribe.topic != name:
+            pass_on(connection, frame)
+            return
+        if deleted.state == pb.ACTIVE:
+            segments.split_first()
+        refuses(pb.TopicNotFound, f"no topic {name}")(connection, frame)
+
+    broker.script(Type.SUBSCRIBE, [delete] * 99)
+    with (
+        client_of(broker) as other,
+        closing(task_of(other)) as task,
+        open_segments(other, dedup=task) as writer,
+    ):
+        send_all(writer, keyed(20, 20))
+    stored = segments.values()[1]
+    assert sorted(stored) == sorted(set(stored))
+    assert any("segments that they may be in were deleted" in each for each in caplog.messages)
+
+
 def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(broker, client):
     segments = Segments(broker)
     run(client, 0, 20, BATCH - 2)
