@@ -16,9 +16,9 @@ from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun, TopicRun
 from pulsar_spark.errors import AuthError, DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.run_search import RunToFind
-from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, to_search
+from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, lacks_partitions, to_search
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH
-from pulsar_spark.protocol.segments import TopicLayout
+from pulsar_spark.protocol.segments import HASHES, Segment, TopicLayout
 from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 
 # Maximum bytes in flight while a sealed segment is read.
@@ -61,6 +61,8 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
         BrokerError: the stored messages cannot be read.
     """
     run, deadline = dedup.run_of(topic), dedup.client.operation()
+    if _since(run, layout) < 0:
+        layout = _with_partitions(dedup.client, topic, layout)
     segments = layout.segments.values()
     is_first = dedup.origin.batch == 0  # then there is no earlier micro-batch
     since = _since(run, layout) if is_first else _proven_since(dedup, run, layout, deadline)
@@ -103,6 +105,21 @@ def _left(run: TopicRun, layout: TopicLayout, since: int) -> list[TopicName]:
     """Returns the segments that must be searched, the last sealed first."""
     found = to_search(layout.segments.values(), since)
     return [each.topic for each in found if each.topic not in run.partitions]
+
+
+def _with_partitions(client: Client, topic: TopicName, layout: TopicLayout) -> TopicLayout:
+    """Adds the partitions of a topic that has become scalable, if brokers have removed them from the layout.
+
+    Brokers do so soon, and do not delete the partitions.
+    """
+    if not lacks_partitions(layout.segments.values()):
+        return layout
+    try:
+        names = client.partitions(topic._replace(domain="persistent"))
+    except (TopicNotFoundError, AuthError):
+        return layout
+    old = {name: Segment(name, True, 0, HASHES - 1, True, created_at=-1, sealed_at=0) for name in names}
+    return layout._replace(segments={**old, **layout.segments})
 
 
 def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:

@@ -54,6 +54,8 @@ def has_gap(segments: Collection[Segment], since: int) -> bool:
     In each epoch each hash of keys belongs to one segment. So the hashes of all segments, counted once for
     each epoch, are fewer than all hashes if a segment was removed.
     """
+    if since < 0 and lacks_partitions(segments):
+        return True
     since = max(since, 0)
     end = 1 + max(epoch for each in segments for epoch in (since, each.created_at, each.sealed_at or 0))
     counted = sum(
@@ -62,6 +64,15 @@ def has_gap(segments: Collection[Segment], since: int) -> bool:
         for each in segments
     )
     return counted != HASHES * (end - since)
+
+
+def lacks_partitions(segments: Collection[Segment]) -> bool:
+    """Whether the partitions of a topic that has become scalable, or the first segments, are missing.
+
+    They have the lowest numbers.
+    """
+    first = min((each.topic.partition for each in segments if not each.is_legacy), default=0)
+    return sum(each.is_legacy for each in segments) < first
 
 
 def _sealed_at(segment: Segment) -> float:

@@ -19,10 +19,10 @@ KEYS = [b"key-%d" % number for number in range(9)]
 
 
 class Segments:
-    """The segments of the topic on a fake broker."""
+    """The segments of the topic on a fake broker; `partitions` had the first numbers before."""
 
-    def __init__(self, broker, count=1, *, has_buckets=False):
-        self._broker, self._has_buckets = broker, has_buckets
+    def __init__(self, broker, count=1, *, has_buckets=False, partitions=0):
+        self._broker, self._has_buckets, self._partitions = broker, has_buckets, partitions
         width = 0x10000 // count
         self.all, self._epoch = [], -1
         for number in range(count):
@@ -30,7 +30,7 @@ class Segments:
         self.publish()
 
     def _add(self, first, last):
-        added = segment(len(self.all), first, last)
+        added = segment(self._partitions + len(self.all), first, last)
         added.created_at_epoch = self._epoch + 1
         if self._has_buckets:
             added.entry_bucket_splits.extend([0x4000, 0x9000])

@@ -199,24 +199,46 @@ def test_segments_that_are_older_than_an_earlier_micro_batch_are_not_searched(br
     assert searched == {str(segments.name(each)) for each in segments.active}
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_rows_that_partitions_have_stored_before_their_topic_became_scalable_are_found(
-    broker, client, strict
-):
+def become_scalable(broker, client):
+    """Two partitions get two micro-batches, and end; gives the segments that follow them."""
     classic = TopicName.parse("persistent://public/default/st")
     broker.create(classic, partitions=2)
     for batch, first in ((BATCH - 1, 0), (BATCH, 20)):
         task = task_of(client, batch)
         with closing(task), TopicWriter(client, classic, producing(), dedup=task) as writer:
             send_all(writer, keyed(first, 20))
-    segments = Segments(broker)
+    segments = Segments(broker, partitions=2)
     for name in (str(classic.of_partition(number)) for number in range(2)):
-        segments.all.append(segment(len(segments.all), 0, 0xFFFF, sealed=True, legacy=name))
+        segments.all.append(segment(len(segments.all) - 1, 0, 0xFFFF, sealed=True, legacy=name))
         segments.all[-1].sealed_at_epoch = 0
         broker.terminate(broker.topics[name])
     segments.publish()
+    return segments
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_rows_that_partitions_have_stored_before_their_topic_became_scalable_are_found(
+    broker, client, is_removed, strict, caplog
+):
+    segments = become_scalable(broker, client)
+    if is_removed:  # from the layout only, as brokers do soon
+        del segments.all[1:]
+        segments.publish()
     assert run(client, 20, 40, task=task_of(client, strict=strict)) == 0
     assert sum(map(len, segments.values())) == 20
+    assert not caplog.messages
+
+
+def test_partitions_that_were_deleted_after_their_topic_became_scalable_may_have_had_rows(
+    broker, client, caplog
+):
+    segments = become_scalable(broker, client)
+    del segments.all[1:]
+    segments.publish()
+    del broker.partitions["persistent://public/default/st"]
+    assert run(client, 20, 20) == 20
+    assert any("segments that they may be in were deleted" in each for each in caplog.messages)
 
 
 def test_a_run_that_cannot_be_a_replay_searches_no_segment(broker, client):

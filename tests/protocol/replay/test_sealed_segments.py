@@ -58,12 +58,23 @@ def test_a_segment_that_began_after_the_epoch_may_be_deleted():
     assert has_gap([HISTORY[0], HISTORY[2], *HISTORY[3:]], 0)
 
 
+MIGRATED = [segment(2, LEFT, 0), segment(3, RIGHT, 0, 4), segment(4, RIGHT, 4)]
+PARTITIONS = [
+    Segment(TOPIC._replace(domain="persistent").of_partition(number), True, *ALL, True, (), -1, 0)
+    for number in range(2)
+]
+
+
 def test_partitions_of_a_migrated_topic_leave_no_gap():
-    old = [segment(number, ALL, 0, 0) for number in range(2)]
-    new = [segment(2, LEFT, 0), segment(3, RIGHT, 0)]
-    assert not has_gap([*old, *new], -1)
-    assert to_search([*old, *new], -1) == old
-    assert to_search([*old, *new], 0) == []
+    assert not has_gap([*PARTITIONS, *MIGRATED], -1)
+    assert to_search([*PARTITIONS, *MIGRATED], -1) == [MIGRATED[1], *PARTITIONS]
+    assert to_search([*PARTITIONS, *MIGRATED], 0) == [MIGRATED[1]]
+
+
+def test_partitions_of_a_migrated_topic_may_be_deleted():
+    assert has_gap(MIGRATED, -1)
+    assert has_gap([PARTITIONS[0], *MIGRATED], -1)
+    assert not has_gap(MIGRATED, 0)  # an earlier micro-batch was written after the migration
 
 
 def test_earlier_micro_batches_have_seen_epochs():
