@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from itertools import islice
 from math import ceil
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.entry_range import (
     RangeOptions,
+    position_back,
     position_before,
     positions_before,
     read_entries,
@@ -107,7 +107,7 @@ def search_back(
     *,
     first_step: int,
     growth: float,
-    max_steps: int | None = None,
+    is_one_step: bool = False,
     known: KnownBatch | None = None,
     is_sealed: bool = False,
 ) -> bool:
@@ -123,16 +123,16 @@ def search_back(
         take: function that processes read entries, in order within a call; it returns whether the timeout
             restarts.
         growth: factor between the sizes of two steps back.
-        max_steps: maximum number of steps; None: back to the topic's beginning.
+        is_one_step: whether the search ends after ``first_step`` entries, not at the topic's beginning.
         known: parts that were read before, and are not read again; parts that are read now are added.
         is_sealed: whether ``topic`` is a sealed segment; nothing is added to it, so the search does not wait.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:
         if is_sealed:
-            search.run_sealed(first_step, growth, max_steps)
+            search.run_sealed(first_step, growth, is_one_step=is_one_step)
             return True
-        return search.run(first_step, growth, max_steps)
+        return search.run(first_step, growth, is_one_step=is_one_step)
     except DeadlineError as error:
         _log.info("%s: the search for stored messages timed out: %s", topic, error)
         return False
@@ -183,14 +183,14 @@ class _Search:
         self._known = known
         self._deadline = client.operation()
 
-    def run(self, first_step: int, growth: float, max_steps: int | None) -> bool:
+    def run(self, first_step: int, growth: float, *, is_one_step: bool) -> bool:
         with self._reader() as consumer:
             end, stored = self._ends(consumer)
             if end.is_entry:
                 self._jump_back(end, first_step, growth)
                 self._look_between(end)
                 if not self._wanted.is_passed:
-                    self._backwards(end, first_step, growth, max_steps)
+                    self._backwards(end, first_step, growth, is_one_step=is_one_step)
             patience = self._deadline.at_most(_SETTLING)
             while not self._wanted.is_newest_known:
                 visible = self._visible_now(consumer)
@@ -229,7 +229,7 @@ class _Search:
             return self._ends(again)[0]
 
     def run_sealed(
-        self, first_step: int, growth: float, max_steps: int | None = None, *, after: MessageId | None = None
+        self, first_step: int, growth: float, *, is_one_step: bool = False, after: MessageId | None = None
     ) -> None:
         """Reads a sealed segment backwards; raises PulsarError if an entry cannot be read in time.
 
@@ -239,7 +239,7 @@ class _Search:
         """
         end = stored_end(self._client, self._topic)
         if end.is_entry and (after is None or end > after.whole_entry):
-            self._backwards(end, first_step, growth, max_steps)
+            self._backwards(end, first_step, growth, is_one_step=is_one_step)
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
         step = first_step = max(first_step, 2)  # one entry is too few if tasks write at the same time
@@ -260,14 +260,15 @@ class _Search:
                 return
             self._between(*part, is_quick=True)
 
-    def _backwards(self, end: MessageId, first_step: int, growth: float, max_steps: int | None) -> None:
+    def _backwards(self, end: MessageId, first_step: int, growth: float, *, is_one_step: bool) -> None:
         known = self._known
         if known.parts:  # first read the entries that were stored since the last search
             self._between(known.parts[-1][1], end)
         low = known.parts[-1][0] if known.parts else end
-        for start in islice(
-            positions_before(self._client, self._topic, low.next_entry, first_step, growth), max_steps
-        ):
+        if is_one_step:
+            self._between(position_back(self._client, self._topic, low, first_step), low)
+            return
+        for start in positions_before(self._client, self._topic, low.next_entry, first_step, growth):
             if self._wanted.is_passed:
                 return
             self._between(start, low)

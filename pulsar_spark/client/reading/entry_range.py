@@ -109,6 +109,17 @@ def positions_before(
         position = before.next_entry
 
 
+def position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:
+    """Returns the position before the last ``entries`` entries up to ``position``, over ledgers."""
+    while position.entry + 1 < entries:
+        before = end_of_ledger_before(client, topic, position)
+        if before is None:
+            break
+        entries -= position.entry + 1
+        position = before
+    return position.back(entries)
+
+
 def end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
     """Returns the last entry before the ledger of ``position``; None if the topic begins with this ledger."""
     before = position_before(client, topic, position.ledger_start.next_entry)

@@ -17,7 +17,7 @@ from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.consumer_link import SubscriptionOptions
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now, retry, retry_count
-from pulsar_spark.client.reading.entry_range import end_of_ledger_before, hidden_end, stored_end
+from pulsar_spark.client.reading.entry_range import hidden_end, position_back, stored_end
 from pulsar_spark.client.reading.probe import (
     OPENS_COMPACTED_WITHIN,
     WINDOW_BYTES,
@@ -405,7 +405,7 @@ class PlanningClient:
             position: id of a visible entry.
             entries: number of probed entries, including the entry at ``position``.
         """
-        after = self._position_back(topic, position, entries)
+        after = position_back(self._client, topic, position, entries)
         while True:
             with EntryProbe(self._client, topic, after) as probe:
                 try:
@@ -418,15 +418,6 @@ class PlanningClient:
                     if probe.position == after:
                         raise
                     after = probe.position
-
-    def _position_back(self, topic: TopicName, position: MessageId, entries: int) -> MessageId:
-        while position.entry + 1 < entries:
-            before = end_of_ledger_before(self._client, topic, position)
-            if before is None:
-                break
-            entries -= position.entry + 1
-            position = before
-        return position.back(entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:
         """Waits for the broker's report that no message will follow a position; False without a report."""

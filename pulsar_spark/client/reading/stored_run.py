@@ -319,7 +319,7 @@ class _RunReader:
             take,
             first_step=1 if self._run.is_claimed and not self._run.is_sealed else _LAST_ENTRIES,
             growth=_GROWTH,
-            max_steps=1 if self._is_one_step else None,
+            is_one_step=self._is_one_step,
             known=known,
             is_sealed=self._run.is_sealed,
         )

@@ -70,18 +70,8 @@ class Wanted:
         return [one for call in self.calls for one in call]
 
 
-def search(client, wanted, topic=TOPIC, *, first_step=4, growth=2.0, max_steps=None, known=None, **given):
-    return search_back(
-        client,
-        topic,
-        wanted,
-        wanted.take,
-        first_step=first_step,
-        growth=growth,
-        max_steps=max_steps,
-        known=known,
-        **given,
-    )
+def search(client, wanted, topic=TOPIC, *, first_step=4, growth=2.0, **given):
+    return search_back(client, topic, wanted, wanted.take, first_step=first_step, growth=growth, **given)
 
 
 @pytest.fixture
@@ -160,12 +150,12 @@ def test_little_is_read_in_vain_with_little_growth(client, ids):
         assert back <= len(wanted.seen) <= 1.25 * back + 1
 
 
-def test_not_more_steps_than_allowed(client, ids, monkeypatch):
+@pytest.mark.parametrize("entries", [1, 50, 51, 60, 120, 300])
+def test_one_step_reads_so_many_entries_over_ledgers(client, ids, entries, monkeypatch):
     monkeypatch.setattr(backward_search, "_SETTLING", 0.0)
-    for steps, expected in ((1, 4), (2, 8), (None, len(ids))):
-        wanted = Wanted(ids[0], MessageId(1 << 40, 0))
-        assert search(client, wanted, max_steps=steps)
-        assert len(wanted.seen) == expected
+    wanted = Wanted(ids[0], MessageId(1 << 40, 0))
+    assert search(client, wanted, first_step=entries, is_one_step=True)
+    assert wanted.seen == ids[-entries:]
 
 
 def test_the_search_ends_where_it_is_said_to(client, ids, broker):

@@ -16,6 +16,7 @@ from tests.client.writing.segments import TOPIC, Segments, assert_once_in_order,
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
+from tests.fake_topics import section_of
 from tests.loops import a_few_of
 from tests.protocol.test_segments import segment
 from tests.writes import send_all
@@ -121,9 +122,13 @@ def test_new_rows_that_a_strict_task_holds_go_to_the_segments_of_a_later_layout(
     assert len(segments.values()[0]) == 20
 
 
-def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, caplog):
+@pytest.mark.parametrize("ledgers", [1, 2, 3])
+def test_the_first_micro_batch_is_found_in_sealed_segments(broker, client, ledgers, caplog):
     segments = Segments(broker)
     begin(client, 0, 30, 0)
+    for _ in range(1, ledgers):  # a broker begins one at each restart
+        segments.topic(segments.all[0]).roll()
+        broker.publish(segments.name(segments.all[0]), section_of(b"other"))
     segments.split_first()
     assert run(client, 0, 50, 0) == 0
     assert_once_in_order(segments, 50)
