@@ -1,6 +1,5 @@
 """DedupTask over the segments of a scalable topic, against the fake broker."""
 
-import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -14,10 +13,9 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of, columns, producing
 from tests.client.writing.segments import TOPIC, Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import new_origin, told
-from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence, without_answer
+from tests.fake_broker import FakeBroker, Held, pass_on, refuses, silence, without_answer
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
-from tests.loops import a_few_of
 from tests.protocol.test_segments import segment
 from tests.writes import send_all
 
@@ -464,93 +462,3 @@ def test_a_writer_that_is_opened_again_goes_on(broker, client):
             segments.split_first()
         task.finish()
     assert_once_in_order(segments, 60)
-
-
-def play(seed):
-    """Runs of two micro-batches over changes of segments; each row must be stored once, in order."""
-    draw = random.Random(seed)
-    with FakeBroker(has_segments=True, deduplicates=True) as broker:
-        segments = Segments(broker, draw.randint(1, 3), has_buckets=draw.random() < 0.3)
-        strict, required = draw.random() < 0.3, draw.random() < 0.3
-        written = first_batch = draw.choice([0, 0, BATCH])
-        written = 0
-        for batch in (first_batch, first_batch + 1):
-            count = draw.choice([0, 10, 60, 150])
-            for _ in range(draw.randint(1, 4)):
-                _attempt(broker, segments, draw, batch, written, count, strict=strict, required=required)
-                if draw.random() < 0.4:
-                    _change(broker, segments, draw)
-            broker.script(Type.SEND, [])
-            with client_of(broker) as client:
-                task = task_of(client, batch, strict=strict, required=required)
-                assert run(client, written, count, sends=draw.randint(1, 3), task=task) == 0, seed
-            written += count
-        assert_once_in_order(segments, written)
-
-
-def _attempt(broker, segments, draw, batch, first, count, **given):
-    """A run that may fail or crash while segments change, and lose receipts; perhaps with a copy."""
-    options = {
-        "batching": draw.random() < 0.7,
-        "batching_max_messages": draw.choice([1, 4, 1000]),
-        "batcher_builder": draw.choice([*BatcherBuilder, BatcherBuilder.DEFAULT]),
-        "send_timeout": 5.0,
-    }
-    sends = draw.randint(1, 4)
-    changes = sorted(draw.sample(range(sends + 1), draw.randint(0, min(2, sends))))
-    crashes, copies = draw.random() < 0.5, draw.random() < 0.15
-    with client_of(broker) as client:
-        task = task_of(client, batch, **given)
-        with closing(task), suppress(PulsarError), open_segments(client, dedup=task, **options) as writer:
-            for number in range(sends):
-                if number in changes:
-                    _change(broker, segments, draw)
-                if draw.random() < 0.3:
-                    faults = [pass_on, without_answer, cut, lose_answer]
-                    broker.script(Type.SEND, [draw.choice(faults) for _ in range(3)])
-                    if draw.random() < 0.5:
-                        broker.cut()
-                at, end = (count * each // sends for each in (number, number + 1))
-                writer.send(keyed(first + at, end - at))
-                if draw.random() < 0.3:
-                    broker.script(Type.SEND, [])
-                    writer.flush()
-                if copies and draw.random() < 0.5:
-                    _overtake(broker, segments, draw, batch, first, count, **given)
-            if crashes:
-                return
-            broker.script(Type.SEND, [])
-            if sends in changes:
-                _change(broker, segments, draw)
-            writer.flush()
-            task.finish()
-
-
-def _overtake(broker, segments, draw, batch, first, count, **given):
-    """Another copy of the task runs once the first one has lost its segments."""
-    for each in segments.active:
-        segments.rebucket(each)
-    segments.publish()
-    broker.script(Type.SEND, [])
-    with client_of(broker) as client, suppress(PulsarError):
-        run(client, first, count, task=task_of(client, batch, **given))
-
-
-def _change(broker, segments, draw):
-    segments.let_others_write(draw)
-    for _ in range(draw.randint(1, 2)):
-        segments.change(draw)
-        segments.publish()
-
-
-@pytest.mark.parametrize("seed", a_few_of(15, 4))
-def test_random_histories_store_each_row_once_in_order(seed, caplog):
-    play(seed)
-    assert not [each for each in caplog.messages if "duplicated" in each]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(20))
-def test_many_random_histories(part):
-    for seed in range(1000 + 1000 * part, 2000 + 1000 * part):
-        play(seed)
