@@ -3,7 +3,6 @@
 import gc
 import importlib
 import os
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.internal.constants_ast import constants_from_module
 
 # Machines that build several things at once are slow at random, so time is not judged;
 # a failing example is printed so that it can be repeated, and nothing is written into the checkout. The many
@@ -46,16 +44,7 @@ def pytest_collection(session):
     for file in files[number::count]:
         # The error of a file that cannot be imported is reported when it is collected.
         with suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(name_of(file))
-    # Hypothesis takes 2 s to find the constants of all modules, and keeps them for other processes.
-    modules = sorted((_ROOT / "pulsar_spark").rglob("*.py")) if count > 1 else []
-    for file in modules[number::count]:
-        if name_of(file) in sys.modules:
-            constants_from_module(sys.modules[name_of(file)])
-
-
-def name_of(file):
-    return ".".join(file.relative_to(_ROOT).with_suffix("").parts)
+            importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
 
 
 def pytest_collection_finish():
