@@ -5,7 +5,6 @@ import random
 import time
 import uuid
 from collections import Counter
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, begun, drain, finish
 from integration.helpers.background import again_and_again
 from integration.helpers.crypto_keys import make_keys
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, number_in
-from integration.helpers.task_runs import task_of
 from integration.helpers.users_code import notes_of
 from integration.sink.test_figures import TOLD
 from pulsar_spark.cli import main
@@ -29,12 +26,9 @@ from pulsar_spark.client import (
     MessageColumns,
     ProducerInterceptor,
     ProducerOptions,
-    SegmentWatch,
     SegmentWriter,
-    TopicWriter,
     UserCode,
 )
-from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 KEYS = 37
@@ -175,32 +169,6 @@ def test_a_repeated_micro_batch_is_stored_once(pulsar_5, line_5, scalable, tmp_p
     for key in range(keys):
         of_key = [number for number in numbers if number % keys == key]
         assert of_key == sorted(of_key), key
-
-
-def test_rows_that_partitions_have_are_not_written_again_after_a_migration(line_5, topic, caplog):
-    """Brokers remove the partitions from the layout of segments within a minute or so."""
-    line_5.admin.create_partitioned_topic(topic, 2)
-    local, name = topic.rpartition("/")[2], TopicName.parse(topic)
-    options = ProducerOptions(batching_max_messages=10)
-    with Client(ClientOptions(service_url=line_5.service_url)) as client:
-        for batch in (4, 5):
-            task = task_of(client, batch)
-            with closing(task), TopicWriter(client, name, options, dedup=task) as writer:
-                writer.send(rows(100 * batch, 100))
-                writer.flush()
-        line_5.admin.request("POST", f"scalable/public/default/{local}/migrate?force=true")
-        with SegmentWatch(client, name.scalable) as watch:
-            wait_until(
-                lambda: not any(each.is_legacy for each in watch.layout().segments.values()), timeout=180
-            )
-        task = task_of(client, 5)
-        with closing(task), SegmentWriter(client, name.scalable, options, dedup=task) as writer:
-            writer.send(rows(500, 120))
-            writer.flush()
-            task.finish()
-            assert sum(each.messages for each in writer.sent.values()) == 20
-            assert sum(each.found for each in task.sent.values()) == 100
-    assert not caplog.messages
 
 
 @pytest.mark.parametrize("delivery", ["transactional"])
