@@ -53,7 +53,7 @@ ORDER = {
         {"connection", "replay", FRONT},
     ),
     "client": (
-        {"closing", "parallel", "net"},
+        {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
         {"login_checks", "watches"},

@@ -43,16 +43,8 @@ if TYPE_CHECKING:
     from pulsar_spark.client.net.file_or_env import path_of
     from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
     from pulsar_spark.client.net.tls import PROTOCOLS, KeyStore, TlsOptions, has_suite
-    from pulsar_spark.client.parallel import (
-        IN_PARALLEL,
-        PROMPT,
-        Calls,
-        Kind,
-        PendingCalls,
-        prefetch,
-        raise_error_of,
-        run_all,
-    )
+    from pulsar_spark.client.parallel import IN_PARALLEL, prefetch, raise_error_of, run_all
+    from pulsar_spark.client.pending_calls import PROMPT, Calls, Kind, PendingCalls
     from pulsar_spark.client.reading.decode import RangeEntries, decode_entries
     from pulsar_spark.client.reading.decoded_messages import DecodedMessages
     from pulsar_spark.client.reading.message_range import read_ranges

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from pulsar_spark.client.parallel import MappedFuture, PendingCalls
+from pulsar_spark.client.pending_calls import MappedFuture, PendingCalls
 from pulsar_spark.errors import BusyError, ConnectError, DeadlineError
 from tests.client.clients import failing, wait_until
 

@@ -13,7 +13,7 @@ from pulsar_spark.client.consuming.consumer_link import ConsumerLink, LastMessag
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.session import CLOSE_TIMEOUT
-from pulsar_spark.client.parallel import MappedFuture
+from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import CorruptError, NotReadyError, PulsarError, UnsupportedError, from_server
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits

@@ -19,7 +19,7 @@ from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.net.deadline import Deadline, retry, wait_to_reopen
 from pulsar_spark.client.net.session import CLOSE_TIMEOUT, Purpose, Session
-from pulsar_spark.client.parallel import MappedFuture
+from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (
     DeadlineError,
     NotReadyError,
