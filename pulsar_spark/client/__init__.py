@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         impatient_client,
         shared_client,
     )
-    from pulsar_spark.client.closing import Closing
+    from pulsar_spark.client.closing import Closing, close_all
     from pulsar_spark.client.consuming.consumer import Consumer, close_consumers
     from pulsar_spark.client.consuming.consumer_link import LastMessageId, SubscriptionOptions
     from pulsar_spark.client.consuming.inbox import TopicEnd

@@ -1,10 +1,11 @@
-"""Closing: base class of objects that are closed at the end of a ``with`` block."""
+"""Closing: base class of objects that are closed at the end of a ``with`` block; and close_all."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 _T = TypeVar("_T", bound="Closing")
 
@@ -23,3 +24,17 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Releases the object's resources, at the broker and in this process."""
+
+
+class _BeginsToClose(Protocol):
+    def begin_close(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+def close_all(opened: Collection[_BeginsToClose]) -> None:
+    """Closes writers or producers; all begin before one is awaited, so a missing broker costs one timeout."""
+    for each in opened:
+        each.begin_close()
+    for each in opened:
+        each.close()

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
@@ -479,11 +479,3 @@ class Producer:
 def task_memory(options: ProducerOptions) -> MemoryBudget:
     """Returns a new memory budget for all producers of a task; thread-safe."""
     return MemoryBudget(options.memory_limit, threading.Lock())
-
-
-def close_all(producers: Collection[Producer]) -> None:
-    """Closes producers; waits for their brokers at the same time."""
-    for producer in producers:
-        producer.begin_close()
-    for producer in producers:
-        producer.close()

@@ -16,14 +16,14 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.closing import Closing
+from pulsar_spark.client.closing import Closing, close_all
 from pulsar_spark.client.net.deadline import Deadline, retry
 from pulsar_spark.client.net.session import CLOSE_TIMEOUT
 from pulsar_spark.client.parallel import raise_error_of, run_all
 from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
-from pulsar_spark.client.writing.producer import Producer, close_all, task_memory
+from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_options import (
     NO_USER_CODE,
     AccessMode,

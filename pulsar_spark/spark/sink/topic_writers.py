@@ -16,6 +16,7 @@ from pulsar_spark.client import (
     SentTotals,
     TopicWriter,
     VersionedSchema,
+    close_all,
     raise_error_of,
     run_all,
 )
@@ -67,12 +68,7 @@ class TopicWriters:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # All writers begin to close before waiting for one, so a missing broker costs one timeout, not
-        # several.
-        for writer in self._open.values():
-            writer.begin_close()
-        for writer in self._open.values():
-            writer.close()
+        close_all(self._open.values())
         if self._dedup is not None:
             self._dedup.close()
 
@@ -123,9 +119,7 @@ class TopicWriters:
             before = {each: self._closed[each] for each in sent.keys() & self._closed.keys()}
             self._closed |= add_up([before, sent])
             del self._open[topic]
-            writer.begin_close()
-        for writer in writers:
-            writer.close()
+        close_all(writers)
 
     def _run(self, calls: Sequence[Callable[[], None]]) -> None:
         raise_error_of(run_all(calls, self.in_parallel))
