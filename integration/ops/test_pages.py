@@ -270,7 +270,6 @@ def test_troubleshooting(page: Page, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.long
-@pytest.mark.long
 def test_recipes(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     """Up to Delta; that and Iceberg are run by `python -m integration deploy`."""
     sent = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
@@ -312,7 +311,6 @@ def test_schemas(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert first(names["shop"]) == [7]
 
 
-@pytest.mark.long
 @pytest.mark.long
 def test_security(page: Page, capsys: pytest.CaptureFixture[str], tmp_path_factory: Any) -> None:
     """On a broker with TLS, a second listener and a proxy; it lets everybody in."""
