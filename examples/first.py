@@ -4,7 +4,7 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 orders = spark.createDataFrame([("ann", "tea"), ("bob", "milk")], "__key string, value string")
-pulsar = {"service.url": "pulsar://localhost:6650", "topic": "orders"}
+pulsar = {"service.url": "pulsar://localhost:6650", "topic": "first"}
 orders.write.format("pulsar").options(**pulsar).mode("append").save()
 
 messages = spark.read.format("pulsar").options(**pulsar).load()
