@@ -110,6 +110,7 @@ def no_duplicates_told(topic: str) -> Iterator[dict[str, str]]:
     notes = notes_of(topic)
     try:
         yield {"onBatchWritten": "integration.helpers.users_code.note_duplicates"}
-        assert set(notes.read_text().split()) == {"0"}
+        counts = notes.read_text().split()
+        assert set(counts) == {"0"}, counts
     finally:
         notes.unlink(missing_ok=True)

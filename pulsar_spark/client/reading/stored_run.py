@@ -97,6 +97,7 @@ class StoredRun:
         is_again: whether an earlier run was itself a replay: it began after a run that had stored rows.
         is_late: whether the query has written a later micro-batch.
         has_older: whether an entry of an earlier micro-batch of the query was found.
+        is_empty: whether the topic is a sealed segment without entries. Brokers may delete it at any time.
         blocks: messages, which are read on demand.
     """
 
@@ -109,6 +110,7 @@ class StoredRun:
     is_again: bool = False
     is_late: bool = False
     has_older: bool = False
+    is_empty: bool = False
     blocks: Iterator[Rows] = field(default_factory=lambda: iter(()))
 
     def close(self) -> None:
@@ -249,6 +251,7 @@ class _RunReader:
             run.is_sealed or run.last_sequence_id < 0 or run.may_be_own
         )
         self._copied_from: set[str] = set()
+        self._has_read = False
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
         """Searches for the run's entries, begins to read their messages, and sets the fields of ``found``."""
@@ -258,6 +261,7 @@ class _RunReader:
         found.newest, found.begin = search.newest, search.begin
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
         found.has_older = search.of_batches_before > 0
+        found.is_empty = self._run.is_sealed and not self._has_read
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
         # A run sets ``is_again`` if it found stored rows. They may be copies, so search for copies, too.
         if self._copied_from or (search.is_again and not self._run.is_sealed):
@@ -303,6 +307,7 @@ class _RunReader:
             if self._is_one_step and self._run.is_sealed and self._search.lowest < MessageId.LATEST:
                 self._is_one_step = False
                 is_searched = self._search_back(known)
+            self._has_read = bool(known.parts)
             return is_searched
 
     def _search_back(self, known: KnownBatch) -> bool:

@@ -127,6 +127,11 @@ class TopicRun:
         """Whether an earlier run has stored rows of the micro-batch in the topic, by this task or another."""
         return any(each.stored.is_replay for each in self.partitions.values())
 
+    @property
+    def not_empty(self) -> list[TopicName]:
+        """Returns the partitions that may have stored rows: all but empty sealed segments."""
+        return [name for name, each in self.partitions.items() if not each.stored.is_empty]
+
 
 class Replay(NamedTuple):
     """Figures of a task's run about the rows of a topic that earlier runs have stored.
@@ -135,7 +140,7 @@ class Replay(NamedTuple):
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
         is_again: whether a run that stored some of them was itself a replay of an even earlier run.
-        segments: searched segments of a scalable topic.
+        segments: searched segments of a scalable topic, without empty sealed ones.
     """
 
     missed: int
@@ -327,7 +332,7 @@ class DedupTask:
         """Raises DuplicatesError if another task stored a row; ``words``: first 8 bytes of rows' digests."""
         if run.others is None:
             found = [np.zeros(0, np.uint64)]
-            for name in run.partitions:
+            for name in run.not_empty:
                 stored, tasks = stored_digests(self.client, name, self.secret, self.origin, self.decryptor)
                 found.append(stored[tasks != self.origin.task])
             run.others = np.sort(np.concatenate(found))
@@ -377,7 +382,7 @@ class DedupTask:
                 run.stored.missed(),
                 sum(each.unread for each in run.partitions.values()),
                 any(each.stored.is_again for each in run.partitions.values()),
-                list(run.partitions) if run.names else (),
+                run.not_empty if run.names else (),
             )
             for topic, run in self.topics.items()
             if run.is_replay or any(each.unread for each in run.partitions.values())

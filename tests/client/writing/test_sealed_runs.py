@@ -161,6 +161,26 @@ def test_rows_that_moved_to_another_task_are_told(broker, client, has_empty_ledg
         assert run(client, 20, 20, task=other) == 20
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_empty_segment_may_be_deleted_after_its_search(broker, client, strict, caplog):
+    """The brokers' clean-up removes it: it is known to have no rows of any task."""
+    segments = Segments(broker)
+    run(client, 0, 20, BATCH - 1)
+    begin(client, 20, 20)
+    segments.split_first()
+    empty = segments.active[0]
+    segments.split_first()
+    task = task_of(client, strict=strict)
+    with closing(task), open_segments(client, dedup=task, batching_max_messages=4) as writer:
+        assert str(segments.name(empty)) in {each.topic for each in broker.seen(Type.SUBSCRIBE)}
+        segments.delete(empty)
+        send_all(writer, keyed(20, 40))
+        task.finish()
+        assert told((task, writer.sent), strict=strict) == 0
+    assert_once_in_order(segments, 60)
+    assert not caplog.messages
+
+
 def test_segments_are_read_though_another_one_was_deleted_before_it_was_read(broker, client, caplog):
     segments = Segments(broker, 2)
     run(client, 0, 20, BATCH - 1)
