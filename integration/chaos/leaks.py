@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from integration.broker.waiting import wait_until
+from integration.helpers.proxy import Proxy
 
 
 @contextmanager
@@ -29,9 +30,10 @@ def nothing_left() -> Iterator[None]:
 
 
 def _descriptors() -> list[str]:
-    """Returns this process's open files, and its sockets with their peers, without those of Spark's JVM.
+    """Returns this process's open files, and its sockets with their peers.
 
-    Py4J opens connections whenever Python frees an object of the JVM, in any thread, and keeps them.
+    Left out are the sockets to Spark's JVM, because Py4J opens connections whenever Python frees an object of
+    the JVM, in any thread, and keeps them; and those of proxies, which brokers of other tests use.
     """
     spark_ports = _spark_ports()
     found = []
@@ -39,7 +41,7 @@ def _descriptors() -> list[str]:
         with suppress(OSError):  # it has just been closed
             target = str(each.readlink())
             ends = _ends(int(each.name)) if target.startswith("socket:") else []
-            if not spark_ports & {end[1] for end in ends}:
+            if int(each.name) not in Proxy.descriptors and not spark_ports & {end[1] for end in ends}:
                 found.append(f"{target} {ends or ''}".strip())
     return found
 

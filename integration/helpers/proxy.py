@@ -19,7 +19,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class Proxy:
         connections: number of connections accepted so far.
         forwarded: number of bytes sent on so far, for each direction.
         damaged: number of bytes changed so far.
+        descriptors: file descriptors of the connections that all proxies of this process forward now.
     """
+
+    descriptors: ClassVar[set[int]] = set()
 
     def __init__(self, target: str, *, context: ssl.SSLContext | None = None) -> None:
         """Listen on a free port; forward to `target`, a URL such as `pulsar://127.0.0.1:6650`.
@@ -205,13 +208,22 @@ class Proxy:
             except OSError:
                 _reset(client)
                 return
-            with contextlib.closing(broker):
+            with contextlib.closing(broker), self._noted(client, broker):
                 broker.write(way[1])
                 requests = self._pump(reader, broker, Direction.TO_BROKER, cut, number)
                 await self._forward(
                     [requests, self._pump(answers, client, Direction.TO_CLIENT, cut, number)],
                     {reader: client, answers: broker},
                 )
+
+    @contextlib.contextmanager
+    def _noted(self, *ends: StreamWriter) -> Iterator[None]:
+        descriptors = {end.get_extra_info("socket").fileno() for end in ends}
+        self.descriptors.update(descriptors)
+        try:
+            yield
+        finally:
+            self.descriptors.difference_update(descriptors)
 
     async def _forward(
         self, pumps: list[Coroutine[None, None, None]], ends: dict[StreamReader, StreamWriter]
