@@ -19,7 +19,7 @@ from pulsar_spark.wire.wire_values import to_wire_id, to_wire_schema, to_wire_ve
 
 PROTOCOL_VERSION = 21
 
-# Message of each command -> its field in BaseCommand, which has the number of the command's type.
+# Full name of a command's message type -> its field in BaseCommand; the field's number is the command's type.
 _FIELDS = {
     field.message_type.full_name: field
     for field in pb.BaseCommand.DESCRIPTOR.fields
@@ -50,7 +50,7 @@ class Login:
     data: bytes = field(repr=False)
 
     def blanked(self, text: str) -> str:
-        """Removes this login's data from a text of a peer, because a peer may repeat it."""
+        """Returns a broker's text with ``***`` for this login's data, because brokers may repeat the data."""
         data = self.data.decode(errors="replace")
         # In basic authentication the password follows the user name; HTTP sends both in base64.
         for secret in (data, base64.b64encode(self.data).decode(), data.partition(":")[2]):
@@ -120,10 +120,10 @@ def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | 
 
 
 def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = None) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE: asks for persistent topics, each partition by its own name.
+    """GET_TOPICS_OF_NAMESPACE: asks for persistent topics; the answer lists each partition by its own name.
 
     ``pattern``: regular expression in the broker's dialect, for ``tenant/namespace/name``; None: all topics.
-    Brokers may return more topics.
+    Brokers may also return topics that do not match.
     """
     command = pb.CommandGetTopicsOfNamespace(
         request_id=request_id, namespace=namespace, topics_pattern=pattern
@@ -150,7 +150,7 @@ def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
 def scalable_topic_lookup(session_id: int, topic: str, *, create: bool = False) -> bytes:
     """SCALABLE_TOPIC_LOOKUP: asks for a topic's segments, and later for each change.
 
-    ``create``: whether the broker may create a missing topic by its policy.
+    ``create``: whether the broker may create a missing topic, if its auto-creation policy allows that.
     """
     command = pb.CommandScalableTopicLookup(session_id=session_id, topic=topic, create_if_missing=create)
     return _framed(command)
@@ -234,12 +234,12 @@ def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
-    """FLOW: ``permits`` more messages, at least 1; for fewer the broker closes the connection."""
+    """FLOW: grants ``permits`` more messages; below 1, the broker closes the connection."""
     return _framed(pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
 
 
 def ack(request_id: int | None, consumer_id: int, message_id: MessageId) -> bytes:
-    """ACK, cumulative, of whole entries up to ``message_id``. Brokers answer it only with a request id."""
+    """ACK, cumulative, of all entries up to that of ``message_id``. Without a request id it has no answer."""
     command = pb.CommandAck(
         consumer_id=consumer_id,
         ack_type=pb.CommandAck.Cumulative,
@@ -296,7 +296,7 @@ def producer(
 
     The broker registers a ``schema`` that is new to the topic; None: a producer of bytes. A namespace may
     require ``encrypted`` producers. With exclusive access, ``topic_epoch`` is the value in the broker's last
-    answer to this producer. By it the broker detects that another producer has had access since.
+    answer to this producer; it shows the broker whether another producer has had access since then.
     """
     command = pb.CommandProducer(
         topic=topic,
@@ -376,19 +376,19 @@ def tc_client_connect(request_id: int, coordinator: int) -> bytes:
 
 
 def new_txn(request_id: int, coordinator: int, ttl_ms: int) -> bytes:
-    """NEW_TXN: a transaction that the broker aborts after ``ttl_ms``."""
+    """NEW_TXN: opens a transaction, which the broker aborts if it is still open after ``ttl_ms``."""
     return _framed(pb.CommandNewTxn(request_id=request_id, tc_id=coordinator, txn_ttl_millis=ttl_ms))
 
 
 def add_partition_to_txn(request_id: int, transaction: TxnId, topics: Sequence[str]) -> bytes:
-    """ADD_PARTITION_TO_TXN: topic partitions that the transaction writes to."""
+    """ADD_PARTITION_TO_TXN: registers topic partitions before the transaction writes to them."""
     command = pb.CommandAddPartitionToTxn(request_id=request_id, partitions=topics)
     command.txnid_most_bits, command.txnid_least_bits = transaction
     return _framed(command)
 
 
 def end_txn(request_id: int, transaction: TxnId, *, commit: bool) -> bytes:
-    """END_TXN: commit or abort."""
+    """END_TXN: commits or aborts."""
     command = pb.CommandEndTxn(request_id=request_id, txn_action=pb.COMMIT if commit else pb.ABORT)
     command.txnid_most_bits, command.txnid_least_bits = transaction
     return _framed(command)

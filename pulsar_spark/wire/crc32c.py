@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of entries: by the CPU's instruction, or by numpy if ``crc32c`` is not installed.
 
-``crc32c`` has no wheel that fits every machine, so a package that is sent to a cluster as one file must work
-without it.
+``crc32c`` has no wheel that fits every machine, so pulsar_spark must also work without it, for example if
+Spark ships it with ``--py-files``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _U32s: TypeAlias = npt.NDArray[np.uint32]
 
 _POLYNOMIAL = 0x82F63B78  # bits in reflected order
 _ONES = 0xFFFFFFFF
-_LANE = 64  # bytes of a lane, processed one after another; all lanes are processed side by side
-_SHORT = 4096  # bytes; for fewer, the fixed cost of numpy calls is more than that of a loop
+_LANE = 64  # bytes of a lane; one numpy call processes the byte at one offset of all lanes
+_SHORT = 4096  # bytes; shorter data takes less time in a Python loop than in numpy
 
 
 def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     """Returns the CRC-32C of ``data``, continued from ``value``, the checksum of the preceding bytes.
 
-    Long data is cut into lanes whose checksums are computed side by side and then joined in pairs: the left
-    checksum is advanced by as many zeros as the right lane has bytes.
+    Long data is cut into lanes. Numpy computes the checksums of all lanes at once, then joins them in pairs:
+    the left checksum, continued over as many zero bytes as the right lane has, XOR the right checksum.
     """
     view = memoryview(data).cast("B")
     lanes = len(view) // _LANE if len(view) >= _SHORT else 0
@@ -60,7 +60,7 @@ def _table() -> _U32s:
 
 
 def _zeros(count: int) -> _U32s:
-    """Returns, for each CRC state with one non-zero byte, the state after ``count`` zero bytes: [4, 256]."""
+    """Returns [4, 256]: item [i, b] is the state after ``count`` zero bytes, from b at byte i, else 0."""
     shifts = 8 * np.arange(4, dtype=np.uint32)[:, None]
     states = np.arange(256, dtype=np.uint32)[None, :] << shifts
     for _ in range(count):

@@ -2,7 +2,7 @@
 
 ``Messages`` holds consecutive MESSAGE frames, ``Receipts`` consecutive SEND_RECEIPT frames. MESSAGE commands
 that a broker sends to one consumer usually differ only in the bytes of the entry id. So each command is
-compared with a template, and the ids are read by column. A command that differs more is parsed.
+compared with a template, and the ids are read by column. Protobuf parses each command that differs more.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pulsar_spark.wire.wire_values import varint
 
 _U32 = struct.Struct(">I")
 _MAX_GROUP_SIZE = 1 << 20  # maximum bytes of messages that are decoded in one call
-_TAIL_TAGS = frozenset(b"\x18\x28")  # tags of partition or redelivery count, and of the consumer epoch
+_TAIL_TAGS = frozenset(b"\x18\x28")  # 0x18: partition of the id, and redelivery_count; 0x28: consumer_epoch
 
 
 class Messages(NamedTuple):
-    """n MESSAGE frames for one consumer, in order of arrival; ids and positions are int64[n].
+    """n MESSAGE frames for one consumer, in order of arrival; each column is int64[n].
 
     Attributes:
-        data: bytes that contain the payload sections.
+        data: bytes that contain the payload sections; section i is ``data[at[i]:end[i]]``.
     """
 
     consumer_id: int
@@ -48,10 +48,11 @@ class Messages(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A MESSAGE command with which other commands are compared.
+    """A MESSAGE command with which other commands are compared; only their entry ids may differ.
 
     Attributes:
         head: bytes of the frame from the command's size up to the entry id.
+        entry_size: bytes of the entry id, a varint.
         tail: bytes of the command after the entry id.
     """
 
@@ -62,10 +63,9 @@ class Template(NamedTuple):
     ledger: int
 
     def messages(self, data: bytes, start: Ints, ends: Ints) -> Messages | None:
-        """Reads consecutive frames whose commands begin with ``head``.
+        """Reads the frames at ``data[start[i]:ends[i]]``, each of which has ``head`` at its fifth byte.
 
-        Returns:
-            The messages; None if one of the frames does not match the template.
+        Returns None if one of the frames does not match the rest of the template.
         """
         if self is NO_TEMPLATE:
             return None
@@ -97,7 +97,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The bytes that the command should begin with; only the lengths of its nested messages are copied.
+    # The expected first bytes of ``command``. Only its two length bytes of nested messages are copied.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -121,7 +121,7 @@ def _is_plain(tail: bytes) -> bool:
 
 
 def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]:
-    """Groups messages that are decoded in one call, because a call's fixed cost is high."""
+    """Yields messages in groups of up to about 1 MiB, because each decode call has a high fixed cost."""
     waiting: list[Messages] = []
     waiting_size = 0
     for messages in received:
@@ -203,7 +203,7 @@ def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
     """Reads consecutive frames whose commands begin with RECEIPT_HEAD, by column.
 
     Returns:
-        The receipts of each producer; None if a frame is unusual, so that it must be parsed by protobuf.
+        The receipts of each producer; None if a frame is unusual, so the caller must parse it with protobuf.
     """
     body = np.frombuffer(data, np.uint8)
     try:

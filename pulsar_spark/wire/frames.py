@@ -2,10 +2,10 @@
 
     simple command    | u32 total | u32 size | BaseCommand |
     with a payload    | u32 total | u32 size | BaseCommand | payload section |
-    payload section   [ 0e 02 | u32 size | BrokerEntryMetadata ]        where the broker adds one
+    payload section   [ 0e 02 | u32 size | BrokerEntryMetadata ]        if the broker adds it
                       [ 0e 01 | u32 CRC32-C ]  u32 size | MessageMetadata | payload
 
-All integers are big-endian; ``total`` counts the bytes after it; the checksum covers the bytes after it.
+Parts in brackets are optional. Integers are big-endian. ``total`` and checksum cover the bytes after them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Received: TypeAlias = "Frame | Messages | Receipts"
 # Maximum bytes of a frame beyond the maximum message size, as in the broker.
 FRAME_PADDING = 10 * 1024
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
-# Brokers send the names of a namespace's topics in one frame, however many there are; 800,000 fit into this.
+# Maximum bytes of a frame with the names of all topics of a namespace: about 800,000 names.
 MAX_LIST_SIZE = 64 * 1024 * 1024
 LIST_REQUESTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, pb.BaseCommand.WATCH_TOPIC_LIST)
 _LISTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
@@ -104,7 +104,7 @@ def is_intact(section_head: bytes, payload: Buffer) -> bool:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames. The frames are the same however the stream is divided into parts.
+    """Cuts a byte stream into frames, for any division of the stream into calls of :meth:`feed`.
 
     Consecutive MESSAGE frames for one consumer become one :class:`Messages`, and consecutive SEND_RECEIPT
     frames for one producer one :class:`Receipts`.
@@ -112,7 +112,7 @@ class FrameReader:
     Attributes:
         max_message_size: maximum message size in bytes. A frame that exceeds it by more than FRAME_PADDING
             is refused before it is buffered.
-        expects_list: whether a list of topics was requested, whose frame may have up to MAX_LIST_SIZE bytes.
+        expects_list: whether a list of topics was requested. Its frame may have up to MAX_LIST_SIZE bytes.
     """
 
     def __init__(self, max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE) -> None:
@@ -171,7 +171,7 @@ class FrameReader:
         return frames
 
     def _finish_pending(self, data: bytes, frames: list[Received]) -> int:
-        """Completes the pending frame, the only one that is copied; returns the number of bytes used."""
+        """Completes the pending frame, the only one that is copied; returns the number of bytes used for it."""
         position = 0
         while True:
             missing = self._needed - self._held
@@ -345,7 +345,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata cannot be parsed") from error
     if not parsed.IsInitialized():
         raise CorruptError("an entry's metadata lacks a required field")
-    # Bytes are compared first, because counting takes longer; a property has more than one byte.
+    # A property has more than one byte, so properties are counted only in long metadata: counting is slow.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"

@@ -25,7 +25,7 @@ def to_wire_schema(schema: Schema) -> pb.Schema:
 
 
 def from_wire_schema(schema: pb.Schema) -> Schema:
-    """Reads a schema. A repeated property has its last value; bytes that are not UTF-8 are replaced."""
+    """Converts a schema from protobuf. A repeated property gets its last value; non-UTF-8 is replaced."""
     pairs: Iterable[Any] = schema.properties  # the generated stub has another type
     properties = {_text(pair.key): _text(pair.value) for pair in pairs}
     return Schema(SchemaType(schema.type), schema.schema_data, properties, schema.name)
@@ -41,7 +41,7 @@ def to_wire_version(version: int) -> bytes:
 
 
 def from_wire_version(data: bytes) -> int | None:
-    """Decodes a version number; None for other bytes, because producers may write any."""
+    """Decodes a version number; None unless ``data`` is one, because producers may write any bytes."""
     version = int.from_bytes(data, "big")
     return version if len(data) == _VERSION_SIZE and version < 1 << 63 else None
 
@@ -55,7 +55,7 @@ def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
 
 
 def from_wire_id(data: pb.MessageIdData) -> MessageId:
-    """Reads an id; 2^64-1 becomes -1."""
+    """Converts an id from protobuf; numbers of 2**63 or more become negative, such as 2**64 - 1 to -1."""
     return MessageId(_signed(data.ledgerId), _signed(data.entryId), data.batch_index)
 
 

@@ -195,8 +195,8 @@ class EncodedSingles(Sequence[EncodedSingle]):
     Objects for all rows at once would cost as much time in Python's garbage collector as sending the rows.
 
     Attributes:
-        metadata: metadata of all messages, one after the other.
-        bounds: offsets of the messages in ``metadata``, int64[n + 1].
+        metadata: metadata of all messages; message i has ``metadata[bounds[i]:bounds[i + 1]]``.
+        payload: values of all messages; message i has ``payload[at[i]:end[i]]``.
         ids: the messages' own sequence ids, int64[n], or None.
     """
 

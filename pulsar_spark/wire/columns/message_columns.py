@@ -239,7 +239,7 @@ def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField
 
 
 def size_field(tag: bytes, sizes: Ints) -> EncodedField:
-    """Encodes a varint field that every row has, efficient for repeated numbers."""
+    """Encodes a varint field that every row has; fast if few different numbers occur."""
     return encode_distinct(sizes, lambda different: varints(tag, different, None))
 
 

@@ -35,7 +35,7 @@ _LZ4_FRAMES = {
 }
 _LZ4_LARGEST = max(_LZ4_FRAMES)
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-# The first of the numbers that separate decompressed blocks. It is random, so no producer can fake them.
+# The numbers that separate decompressed blocks. The first is random, so no producer can predict them.
 _separators = count(int.from_bytes(os.urandom(7), "little"))
 _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 
@@ -96,8 +96,8 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[
             no block can shift the bytes of the next.
 
     Returns:
-        The bytes of each block. None if a block is empty, malformed, larger than an LZ4 frame allows, or of
-        another size; ``decompress`` finds the block and the fault.
+        The bytes of each block. None if a block is empty, malformed, larger than an LZ4 frame allows, or not
+        of its declared size. Then call ``decompress`` for each block, which raises the error.
     """
     if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_LARGEST:
         return None
@@ -143,8 +143,8 @@ def _snappy_size(data: Buffer) -> int:
 def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[memoryview]:
     """Decompresses raw blocks as one LZ4 frame; raises OSError if a block is malformed or of another size.
 
-    A separator follows each block: if a block has another size, the separator is not at its place. Each call
-    has another separator, because the memory for the result may still contain the last one.
+    A separator follows each block. If it is not found there, the block does not have the declared size. Each
+    call has a new separator, because the result's memory may still contain the previous call's.
     """
     separator = _U64.pack(next(_separators))
     stored = _U32.pack(len(separator) | 1 << 31) + separator  # as a block that is not compressed
@@ -168,8 +168,8 @@ def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[memo
 def _fits(codec: pa.Codec, data: Buffer, size: int) -> bool:
     """Whether the data decompresses to at most ``size`` bytes.
 
-    Arrow does not report the decompressed size of an LZ4 block. So blocks up to 4 MiB are put into a frame,
-    whose decoder verifies the size.
+    Used for LZ4 blocks above 4 MiB, because Arrow does not report the decompressed size. Smaller blocks are
+    put into a frame, whose decoder verifies the size.
     """
     try:
         codec.decompress(data, size)

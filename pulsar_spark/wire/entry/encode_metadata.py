@@ -19,7 +19,7 @@ def batch_metadata(
     uncompressed_size: int,
     keyed_by: pb.SingleMessageMetadata | None = None,
 ) -> bytes:
-    """Serializes the metadata of a batch without making an object, because each entry needs one.
+    """Serializes the metadata of a batch, without a protobuf object because one for each entry is slow.
 
     Args:
         sequence_ids: sequence ids of the first and the last message; the last one is the highest.

@@ -1,11 +1,10 @@
-"""Received entries by column, before their payloads are decoded; limits of their contents.
+"""Received entries by column, before their payloads are decoded; limits of their messages and items.
 
-Any producer can store a few bytes that decompress to millions of messages, or of items in their values. Size
-alone does not show an attack, because clients compare ``maxMessageSize`` with compressed bytes, and equal
-rows compress to a few bytes, too. Time is spent on messages (several microseconds each) and on items (about
-one microsecond each): items of lists and maps, and fields found by name. So an entry may have
-ITEMS_PER_BYTE items for each stored byte, and ITEMS_PER_UNCOMPRESSED for each uncompressed byte, which is
-enough for ordinary values. Further items use an allowance that all entries of a task share.
+Any producer can store a few bytes that decompress to millions of messages or items. An item is an item of a
+list or map, or a field found by name. A high compression ratio does not prove an attack, because equal rows
+compress as well. Decoding takes several microseconds a message, and about one microsecond an item. So an
+entry may have ITEMS_PER_BYTE items for each stored byte, and ITEMS_PER_UNCOMPRESSED for each uncompressed
+byte, which is enough for ordinary values. Further items use an allowance that all entries of a task share.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _TEXTS_OF_MESSAGES = (
 
 
 class Entry(NamedTuple):
-    """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
+    """One received entry, or a complete chunked message.
 
     Attributes:
         payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
@@ -79,7 +78,7 @@ class _Block:
         metadata: parsed metadata; None: valid metadata is in ``heads``, from ``fields.start`` to the payload.
         payloads: payload of each entry; None: all are in ``data``.
         first_chunks: ids of first chunks, by row, for complete chunked messages.
-        messages: ``Entries.messages``, kept because readers ask for it several times.
+        messages: messages of each entry, as in ``Entries.messages``; kept, because readers use it repeatedly.
     """
 
     ledger: Ints
@@ -176,7 +175,7 @@ class Entries:
 
     @property
     def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """Returns the payloads' CompressionType, known or unknown, int32[n]; higher bits are dropped."""
+        """Returns the CompressionType of each payload, int32[n]; may be an unknown number."""
         return self.numbers(_COMPRESSION)[0].astype(np.int32)
 
     @property
@@ -204,7 +203,7 @@ class Entries:
 
     @property
     def plain_sizes(self) -> Ints:
-        """Bytes of the payloads without compression, as declared if they are compressed, int64[n]."""
+        """Decompressed size of each payload in bytes, int64[n]; the declared size if it is compressed."""
         stored, compression = self.payload_sizes, self.compression
         return np.where(compression == 0, stored, self.uncompressed_size) if compression.any() else stored
 
@@ -387,9 +386,9 @@ def _messages(fields: Fields, count: int) -> np.ndarray[tuple[int], np.dtype[np.
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# Items that an entry may have for each stored byte, and for each uncompressed byte.
+# Maximum items of an entry for each stored byte, and further items for each uncompressed byte.
 ITEMS_PER_BYTE, ITEMS_PER_UNCOMPRESSED = 8, 1 / 32
-# Maximum messages of any entry, and further messages for each stored byte.
+# Maximum messages of an entry that do not depend on its size, and further messages for each stored byte.
 FREE_MESSAGES, MESSAGES_PER_BYTE = 100_000, 0.5
 
 

@@ -1,8 +1,8 @@
-"""The fields of entries' metadata (MessageMetadata): read by column, or taken from protobuf's objects.
+"""The fields of entries' metadata (MessageMetadata): read by column, or copied from protobuf objects.
 
 ``read_sections`` reads and verifies the payload sections of many MESSAGE frames by column; their layout is
-drawn in :mod:`frames`. It refuses malformed and unusual sections (without a checksum). Then
-``frames.decode_payload_section`` decodes each section, and ``fields_of`` takes the fields from the results.
+drawn in :mod:`frames`. It refuses malformed sections, and sections without a checksum. If it does,
+``frames.decode_payload_section`` decodes each section, and ``fields_of`` copies the fields of the results.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
     """Converts parsed metadata to fields like those of ``field_walk.walk``; returns bytes and fields.
 
-    Used for metadata that ``walk`` refuses, and for few entries, because it is faster then.
+    Used for metadata that ``walk`` refuses, and for few entries, for which it takes less time.
     """
     body, found = bytearray(), FieldLists(len(metadata))
     for row, one in enumerate(metadata):
@@ -162,9 +162,9 @@ class Sections(NamedTuple):
     """n payload sections.
 
     Attributes:
-        fields: fields of the metadata: ``start`` is where the metadata begins, ``value`` the stored payload.
-        indexes: the broker's index of each entry's last message, int64[n]; -1 if it sends none.
-        times: arrival times at the broker in ms since the epoch, int64[n]; -1 if it sends none.
+        fields: fields of the metadata; ``start`` is the metadata's start, ``value`` the payload's bounds.
+        indexes: the broker's index of each entry's last message, int64[n]; -1 if the broker sends none.
+        times: arrival times at the broker in ms since the epoch, int64[n]; -1 if the broker sends none.
     """
 
     fields: Fields

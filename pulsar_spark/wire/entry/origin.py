@@ -1,10 +1,10 @@
-"""The origin of an entry: a metadata field that names the query's run which wrote the entry.
+"""The origin of an entry: a metadata field that names the micro-batch, task and run that wrote the entry.
 
-A task of a stream adds the field to each entry that it sends, so that a later run of the task finds the
-entries. The field is signed with a secret of the query, so nobody else can make one, but every reader can
-copy it into another entry. The first entry of a micro-batch shows where the micro-batch began, so its
-signature covers the whole entry: only a copy of the whole entry is valid. Pulsar does not know the field:
-brokers store it unchanged, and every client skips it.
+A run lasts from a start of the query to its end. A task of a stream adds the field to each entry that it
+sends, so a later run finds the entries. The field is signed with a secret of the query, so nobody else can
+make one, but every reader can copy it into another entry. A micro-batch's first entry shows where it began,
+so its signature covers the whole entry: only a copy of the whole entry is valid. Pulsar does not know the
+field: brokers store it unchanged, and clients skip it.
 
     ======  =====================================================================================
     bytes   meaning
@@ -17,8 +17,8 @@ brokers store it unchanged, and every client skips it.
             partition; both -1 in that entry itself
     22-25   the query's run, as a hash of Spark's run id; the first bit is 1 if an earlier run had stored rows
             of the micro-batch in the topic before this entry was sent
-    26-37   signature of the bytes before, the name of the topic partition and, in that first entry, its other
-            metadata and its payload; without the metadata of a chunk, which change if it is sent again
+    26-37   signature of bytes 0-25 and the name of the topic partition; in that first entry also of its
+            payload and its other metadata, but not of a chunk's metadata, which differ if it is sent again
     ======  =====================================================================================
 """
 
@@ -51,8 +51,8 @@ class Origin:
         write: number of the write within the micro-batch, from 0.
         begin: id of the first entry of the micro-batch that the task has stored in the topic partition; None
             in that entry itself.
-        run: number of the query's run, less than 2**31.
-        is_again: whether an earlier run had stored rows of the micro-batch in the topic before.
+        run: number of the query's run, a hash less than 2**31.
+        is_again: whether an earlier run had stored rows of the micro-batch in the topic before this entry.
     """
 
     batch: int
@@ -78,7 +78,7 @@ def encode_origin(
         payload: stored payload of the entry; used only if the origin has no ``begin``.
         metadata: the entry's other metadata, serialized; unused if there is a ``begin``. Empty for a chunk.
     """
-    if metadata and origin.begin is None:  # in the field order of ``metadata_before``
+    if metadata and origin.begin is None:  # so that it equals the result of ``metadata_before``
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
     run = origin.run | (_AGAIN if origin.is_again else 0)
@@ -89,9 +89,9 @@ def encode_origin(
 def decode_origin(
     field: bytes, secret: bytes, topic: str, payload: Buffer = b"", metadata: bytes = b""
 ) -> Origin | None:
-    """Decodes a field without its tag; None if it is not signed with this secret for this topic partition.
+    """Decodes a field without its tag; None if its signature is wrong for the secret, the topic or the entry.
 
-    Arguments as for ``encode_origin``; ``metadata``: the result of ``metadata_before``.
+    Arguments are as for ``encode_origin``; ``metadata`` is the result of ``metadata_before``.
     """
     fields, signature = field[: _FIELDS.size], field[_FIELDS.size :]
     if len(field) != _SIZE or signature != _signature(fields, secret, topic, payload, metadata):
@@ -113,7 +113,7 @@ def has_begin(field: bytes) -> bool:
 
 
 def metadata_before(field: bytes, metadata: pb.MessageMetadata) -> bytes | None:
-    """Returns the serialized metadata of an entry without the field; None if the field is not the last."""
+    """Returns an entry's serialized metadata before its origin ``field``; None if the field is not last."""
     whole, tagged = _serialized(metadata), _TAG + field
     return whole[: -len(tagged)] if whole.endswith(tagged) else None
 

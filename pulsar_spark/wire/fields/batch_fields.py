@@ -47,13 +47,13 @@ from pulsar_spark.wire.fields.field_walk import (
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, a scan costs less than numpy's calls
-_LONG = 2048  # mean bytes of a message; for longer messages, stepping is faster than a search
+_LONG = 2048  # mean bytes of a message; above, ``_starts_by_steps`` is faster than ``_starts_by_search``
 _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # maximum text fields before ``payload_size``: a key, and properties
-_MIN_DISTANCE = 8  # minimum mean bytes between guessed starts, because checking a start uses 100 bytes
+_MIN_DISTANCE = 8  # minimum mean bytes between guessed starts; checking one start uses 100 bytes of memory
 _MAX_INSIDE = 4  # maximum rounds that remove guessed starts inside of values
-_MAX_ZEROS = 8  # maximum 16-bit words per message that may be part of a size; with more, stepping is faster
+_MAX_ZEROS = 8  # maximum words per message that look like a size; above, ``_starts_by_steps`` is faster
 
 _LAYOUT = Layout(
     {

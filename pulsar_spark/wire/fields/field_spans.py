@@ -61,7 +61,7 @@ class Numbers(NamedTuple):
     null_key: int
 
 
-# Of m properties: message, name start, name end, value start, value end, int64[m] each.
+# Columns of m properties, int64[m] each: index of the message, start and end of the name, and of the value.
 PropertyColumns: TypeAlias = "tuple[Ints, Ints, Ints, Ints, Ints]"
 
 
@@ -73,7 +73,7 @@ class Fields:
         start: start of each message, int64[n].
         value: starts and ends of the messages' values, int64[n] each.
         spans: field number -> (starts, ends, has) of bytes and texts; no item if no message has the field.
-            If ``has`` is false, both are the message's ``start``, so that the starts ascend.
+            If ``has`` is false, start and end are the message's ``start``, so that the starts ascend.
         numbers: field number -> (values, has), values as signed 64 bit; no item if no message has the field.
         properties: properties, ordered by row.
         alike: headers, if all have the same layout; then ``spans`` and ``properties`` are not set.
@@ -136,7 +136,7 @@ class Fields:
         )
 
     def max_properties(self, first: Ints) -> int:
-        """Returns the largest number of properties in a batch; ``first``: first message of each batch."""
+        """Returns the largest number of properties of a batch; ``first``: index of each first message."""
         if self.alike is not None:
             messages = np.diff(first, append=len(self.start)).max()
             return len(self.alike.layout.properties) * int(messages)
@@ -147,11 +147,11 @@ class Fields:
 
 
 class FieldLists:
-    """Collects the fields of n messages that are read one by one, in arrays that become ``Fields`` uncopied.
+    """Collects the fields of n messages that are read one by one; ``finish`` returns them without a copy.
 
     Attributes:
         start: start of each message.
-        properties: for each property the message, and start and end of name and value.
+        properties: five numbers for each property, as in PropertyColumns.
     """
 
     def __init__(self, count: int) -> None:

@@ -1,7 +1,7 @@
 """Reads protobuf fields of many messages in numpy, one field of *all* messages at a time: the hot path.
 
-:func:`walk` raises :class:`NotPlainError` for malformed or unusual messages. Then the caller reads message by
-message, and reports the fault.
+:func:`walk` raises :class:`NotPlainError` for malformed or unusual messages. Then the caller reads them one
+by one, and reports the fault.
 
 :func:`read_alike` takes a third of the time of a walk: it checks and reads headers eight bytes at a time. It
 requires that all headers have the layout of the first header: only the bytes of keys and properties, and
@@ -42,7 +42,7 @@ class NotPlainError(Exception):
 
 
 class FieldKind(Enum):
-    """The way in which a walk treats a field."""
+    """The part of a field that a walk stores: value, position, positions of name and value, or nothing."""
 
     NUMBER = auto()
     SPAN = auto()
@@ -91,7 +91,7 @@ def walk(
     that have the same next field.
 
     Args:
-        starts: ascending positions up to ``cursor``; start and end of each field that the message lacks.
+        starts: ascending positions, at most ``cursor``; stored as start and end of each missing field.
         cursor: start of each message's metadata.
         ends: end of each message's metadata, inside the body.
 
@@ -182,7 +182,7 @@ def _in_order(parts: list[PropertyColumns]) -> PropertyColumns | None:
 
 
 def lengths(body: Bytes, cursor: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """Reads lengths; returns start and end of the bytes, which must end within ``limits``."""
+    """Reads the length at each position; returns start and end of the bytes after it, within ``limits``."""
     sizes, at = varints(body, cursor, limits)
     require(every(sizes.view(np.uint64) <= (limits - at).view(np.uint64)))
     return at, at + sizes
