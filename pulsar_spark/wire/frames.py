@@ -171,7 +171,7 @@ class FrameReader:
         return frames
 
     def _finish_pending(self, data: bytes, frames: list[Received]) -> int:
-        """Completes the pending frame, the only one that is copied; returns the number of bytes used for it."""
+        """Completes the pending frame, the only one that is copied; returns the number of bytes used."""
         position = 0
         while True:
             missing = self._needed - self._held
