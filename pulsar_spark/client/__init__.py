@@ -1,7 +1,7 @@
-"""Sockets, threads and time: a blocking client of one Pulsar cluster.
+"""A blocking client of one Pulsar cluster, with its sockets, threads and timeouts.
 
-Internal: these names are for spark, cli and integration, and change without notice; users import from
-:mod:`pulsar_spark`.
+Internal: only the packages spark, cli and integration import from here, and names change without notice.
+Users import from :mod:`pulsar_spark`.
 """
 
 from typing import TYPE_CHECKING

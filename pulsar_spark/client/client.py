@@ -1,4 +1,4 @@
-"""Client: finds topics and their brokers, and opens consumers and producers on them."""
+"""Client: finds a topic's partitions and their brokers, and keeps connections to the brokers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 _log = logging.getLogger(__name__)
 
-# Maximum partitions of a topic, far above real clusters. Bounds the memory that a broker can claim.
+# Maximum partitions of a topic, far above real clusters. A larger number in an answer would fill memory.
 MAX_PARTITIONS = 100_000
 
 # Seconds until an unreachable broker is an error, at the start of a query.
 FIRST_CONTACT = 4.0
 
-# Seconds after which ``locate_all`` leaves the remaining topics to single lookups.
+# Seconds that ``locate_all`` waits. Topics without an answer by then are looked up one by one.
 _PARALLEL_TIMEOUT = 1.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
@@ -55,14 +55,14 @@ class ClientOptions:
 
     Attributes:
         operation_timeout: limit of a request with all its retries.
-        lookup_timeout: limit of finding a topic's partitions, with all retries, and of one lookup of a
-            topic's broker, with all redirects. None: the operation timeout.
+        lookup_timeout: limit of a request for a topic's partitions, with its retries, and of a lookup of a
+            topic's broker, with its redirects. None: the operation timeout.
         listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
         connection_timeout: limit of one TCP connection, and of one handshake.
         keep_alive_interval: silence after which a PING is sent.
-        subscription_prefix: prefix of the names of this client's own subscriptions; a namespace may require
-            the role as prefix.
-        consumer_name: name of all consumers, in topics' statistics; None: the broker chooses the names.
+        subscription_prefix: prefix of subscription names that this client chooses; a namespace may require
+            that names begin with the role.
+        consumer_name: name of all consumers in topic statistics; None: the broker chooses the names.
         credentials: login; None: no authentication, unless ``tls`` has a certificate.
     """
 
@@ -86,7 +86,7 @@ class Client(Closing):
     All requests raise BrokerError if no broker answers in time.
 
     Attributes:
-        coordinator_sessions: sessions with the transaction coordinators, by number, for ``Transactions``.
+        coordinator_sessions: sessions for ``Transactions``, by number of the transaction coordinator.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -121,7 +121,7 @@ class Client(Closing):
         return self.options.lookup_timeout or self.options.operation_timeout
 
     def max_message_size(self) -> int:
-        """Returns the maximum bytes of an entry, as brokers have reported it; the default before that."""
+        """Returns the largest entry size limit that a broker has reported, in bytes; before that, the default."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
 
     def reader_name(self, role: str) -> str:
@@ -135,10 +135,10 @@ class Client(Closing):
     def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
         """Returns the partitions of a topic, or the topic itself if it is not partitioned.
 
-        ``create``: whether the broker may create a missing topic by its policy for producers.
+        ``create``: whether the broker may create a missing topic, if its auto-creation policy allows this.
 
         Raises:
-            TopicNotFoundError: the topic does not exist (PARTITIONED_METADATA).
+            TopicNotFoundError: the topic does not exist.
             ProtocolError: there are more than 100,000 partitions.
         """
         deadline = Deadline(self._lookup_timeout)
@@ -163,8 +163,8 @@ class Client(Closing):
     def first_partition(self, topic: TopicName) -> TopicName:
         """Returns the first partition of a topic, or the topic itself; creates a missing topic.
 
-        The first answer is kept until :meth:`forget_first_partition`. A topic deleted meanwhile is created
-        again when it is opened. Raises as :meth:`partitions`.
+        The broker's answer is cached until :meth:`forget_first_partition`. If the topic is deleted meanwhile,
+        the next producer or consumer creates it again. Raises as :meth:`partitions`.
         """
         first = self._first_partitions.get(topic)
         if first is None:
@@ -172,14 +172,14 @@ class Client(Closing):
         return first
 
     def forget_first_partition(self, topic: TopicName) -> None:
-        """Drops the kept answer, so that the next :meth:`first_partition` asks the broker."""
+        """Drops the cached answer, so that the next :meth:`first_partition` asks the broker."""
         self._first_partitions.pop(topic, None)
 
     def transaction_coordinators(self, count: int = 1) -> list[TopicName]:
         """Returns one topic for each transaction coordinator; an empty list if the cluster has none.
 
-        Coordinators are requested until ``count`` are known, because a cluster may add coordinators. Raises
-        AuthError if the role has no permission for the request.
+        The result is cached, and requested again if it has fewer than ``count`` coordinators, because a
+        cluster may add some. Raises AuthError if the role has no permission for the request.
         """
         if len(self._coordinators) < count:
             try:
@@ -194,7 +194,7 @@ class Client(Closing):
         """Returns the persistent topics of a namespace; each partition has its own name.
 
         Skips topics with invalid names, with one WARNING for each. ``broker_regex``: filter for the broker
-        (:attr:`TopicPattern.broker_regex`), which may return more topics; None: all topics.
+        (:attr:`TopicPattern.broker_regex`), which may also return other topics; None: all topics.
         """
         name = f"{tenant}/{namespace}"
         deadline = self.operation()
@@ -216,8 +216,8 @@ class Client(Closing):
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
         """Returns the topics that match a pattern, sorted, each with its partitions that exist at the broker.
 
-        A topic without partitions is its own only partition. :meth:`partitions` also returns partitions that
-        the broker has not created yet.
+        For an unpartitioned topic the set has only the topic itself. :meth:`partitions` also returns
+        partitions that the broker has not created yet.
         """
         found: dict[TopicName, set[TopicName]] = {}
         for topic in self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex):
@@ -241,8 +241,8 @@ class Client(Closing):
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
         """Returns a session with the broker that serves ``topic`` (LOOKUP, redirects); makes one attempt.
 
-        Lookups never use a connection of producers, because a broker that throttles publishing does not read
-        from it.
+        Lookups never use a connection of producers, because a broker that throttles publishing stops reading
+        from such a connection.
         """
         within = deadline.at_most(self._lookup_timeout)
         service = self.service(within)
@@ -297,8 +297,8 @@ class Client(Closing):
     def kept_session(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
         """Returns the session of the last :meth:`locate` for the purpose; locates again if it has ended.
 
-        Call :meth:`forget_session` if the broker refuses a consumer or producer, does not answer, or closes
-        one, because it may no longer serve the topic.
+        Call :meth:`forget_session` if the broker refuses or closes a consumer or producer, or does not
+        answer, because the broker may no longer serve the topic.
         """
         session = self._kept_session(topic, purpose)
         if session is None:
@@ -340,7 +340,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_client(options: ClientOptions) -> Client:
-    """Returns the client with ``options`` that this process keeps, so that connections outlive a task."""
+    """Returns this process's client for ``options``, so that its tasks share connections."""
     with _shared_lock:
         client = _shared.get(options)
         if client is None:

@@ -33,7 +33,7 @@ class _BeginsToClose(Protocol):
 
 
 def close_all(opened: Collection[_BeginsToClose]) -> None:
-    """Closes writers or producers; all begin before one is awaited, so a missing broker costs one timeout."""
+    """Begins to close all writers or producers, then waits, so an unreachable broker costs one timeout."""
     for each in opened:
         each.begin_close()
     for each in opened:

@@ -36,14 +36,14 @@ _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 # Seconds after which a producer that may send without the keys (failure action SEND) requests them again.
 _TRY_AGAIN = 10.0
 
-# Maximum keys of an entry to try, because a try takes 1 ms, and any producer can write 100,000 keys.
+# Maximum keys that are tried for an entry, because a try takes 1 ms, and an entry may have 100,000 keys.
 _MAX_KEYS = 20
 _SHOWN_KEYS = 5  # maximum keys that an error names
 _LONGEST_NAME = 100  # characters of a key's name in errors, because any producer can choose it
 _LONGEST_REASON = 300  # characters of a key's error, which may contain the name
 _KEPT_DATA_KEYS = 1000  # maximum data keys that a process remembers
 _KEPT_FAILURES = 1000  # maximum unusable data keys that a task remembers
-# Maximum answers of the key reader that a task remembers, by the names and metadata of keys.
+# Maximum keys (or errors) of the key reader that a task caches, by the keys' names and metadata.
 _KEPT_ANSWERS = 10_000
 
 _T = TypeVar("_T")
@@ -144,10 +144,10 @@ class Encryptor:
         self._due = float("-inf")
 
     def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypts the compressed payload of an entry; returns fields to append to the MessageMetadata, too.
+        """Returns serialized fields to append to an entry's MessageMetadata, and the encrypted payload.
 
-        If the failure action is SEND, and no data key could be made yet, returns no fields, and the unchanged
-        payload.
+        ``payload``: compressed payload of the entry. If the failure action is SEND, and no data key could be
+        made yet, returns no fields, and the unchanged payload.
 
         Raises:
             CryptoError: the payload could not be encrypted.
@@ -209,19 +209,19 @@ class Decryptor:
         self._forget()
 
     def _forget(self) -> None:
-        """Drops the answers of the key reader, and the errors of unusable data keys."""
+        """Drops the cached keys of the key reader, and the cached errors of unusable data keys."""
         self._asking = threading.Lock()
         self._answers: _Recent[EncryptionKeyInfo | CryptoError] = _Recent(_KEPT_ANSWERS)
         self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def for_task(self) -> Decryptor:
-        """Returns a task's decryptor, which shares the data keys, and asks the reader once for each key."""
+        """Returns a task's decryptor: shares the cached data keys, calls the key reader once for each key."""
         made = copy.copy(self)
         made._forget()
         return made
 
     def opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
-        """Returns an object that decrypts with a data key, or the error if the key cannot be used."""
+        """Returns an object that decrypts with the data key in ``key``; or the error if it is unusable."""
         digest = _digest(key)
         with self._lock:
             found = self._kept.get(digest) or self._failures.get(digest)
@@ -240,7 +240,7 @@ class Decryptor:
         return made
 
     def _private_key(self, key: pb.EncryptionKeys) -> EncryptionKeyInfo | CryptoError:
-        """Returns the key reader's answer. The answer is kept, because the key reader may be slow."""
+        """Returns the key reader's private key or error, which is cached, because the reader may be slow."""
         if self._reader is None:
             raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
         digest = _digest(pb.EncryptionKeys(key=key.key, metadata=key.metadata))
@@ -288,8 +288,8 @@ class Decryption:
     def entries(self, entries: Entries) -> Entries:
         """Decrypts the encrypted entries of ``entries``; each chunk is decrypted by itself.
 
-        With the failure action DISCARD an entry that cannot be decrypted is not returned; with CONSUME it
-        becomes one message, whose value is the stored payload; with FAIL a CryptoError names it.
+        An entry that cannot be decrypted is left out with the failure action DISCARD. With CONSUME it becomes
+        one message, whose value is the stored payload. With FAIL, raises a CryptoError with its id.
         """
         if not entries.encrypted.any():
             return entries
@@ -352,7 +352,7 @@ def _digest(key: pb.EncryptionKeys) -> bytes:
 
 
 def _shortened(error: CryptoError) -> CryptoError:
-    """Returns a copy of an error without its traceback, which would keep the frames' objects in memory."""
+    """Returns a copy of an error with less text, and no traceback, which would keep objects in memory."""
     return CryptoError(error.what[:_LONGEST_REASON], advice=error.advice)
 
 

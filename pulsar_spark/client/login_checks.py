@@ -1,4 +1,4 @@
-"""Checks the options of login and TLS: refuses invalid ones, and finds risks for secrets."""
+"""Checks the options of login and TLS: refuses invalid options, and finds risks for secrets."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def login_risk(options: ClientOptions) -> str | None:
 
 
 def variables_of_secrets(options: ClientOptions, *more: str | None) -> list[str]:
-    """Returns the names of environment variables for secrets, in the options and in the texts ``more``."""
+    """Returns NAME of each ``env:NAME`` among the options for secrets and the option values ``more``."""
     tls, login = options.tls, options.credentials
     stores = [store.password for store in (tls.trust_store, tls.key_store) if store is not None]
     places = [tls.key_password, *stores, None if login is None else login.params, *more]

@@ -18,10 +18,10 @@ IN_PARALLEL = 32
 
 
 def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[T | PulsarError]:
-    """Runs calls on the caller's thread and short-lived threads; returns their results in order.
+    """Runs calls in parallel, ``limit`` at a time, one thread being the caller's; returns results in order.
 
-    A PulsarError is the result of its call. Any other exception is raised once the running calls have ended;
-    no further call begins.
+    A PulsarError is the result of its call. After any other exception no further call begins; it is raised
+    once the running calls have ended.
     """
     results: list[T | PulsarError | None] = [None] * len(calls)
     failures: list[BaseException] = []
@@ -55,7 +55,7 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[
 
 
 def raise_error_of(results: Sequence[object]) -> None:
-    """Raises the first final error among the results of :func:`run_all`, else the first retriable one."""
+    """Raises the first PulsarError among results of :func:`run_all`; errors not ``retriable`` come first."""
     errors = [each for each in results if isinstance(each, PulsarError)]
     if errors:
         raise min(errors, key=lambda error: error.retriable)
@@ -64,8 +64,8 @@ def raise_error_of(results: Sequence[object]) -> None:
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
     """Yields ``items``; a thread makes the next item while the caller uses the current one.
 
-    No item may be None. One more item is in memory. Closing early waits without limit for the item that is
-    being made. An error is raised instead of its item.
+    No item may be None. The next item is in memory, too. If the caller closes the generator early, it waits
+    until that item is made. An error is raised instead of its item.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="pulsar prefetch") as pool:
         following = pool.submit(next, items, None)
@@ -157,7 +157,7 @@ class _Prefetched(Generic[T]):
             self._changed.notify_all()
 
     def _hold(self, item: T) -> bool:
-        """Keeps an item and waits for room for the next one; returns False after ``stop``."""
+        """Adds an item and waits until the items' size is below the limit; returns False after ``stop``."""
         with self._changed:
             self._items.append(item)
             self._held += self._size(item)

@@ -24,7 +24,7 @@ from pulsar_spark.wire.frame_runs import Messages
 
 _ACK_TIMEOUT = 5.0
 
-# Part of the error by which Pulsar 5 refuses a repeated acknowledgement, such as after a message TTL; older
+# Part of Pulsar 5's error text if the position is acknowledged already, for example by a message TTL. Older
 # brokers report success.
 _HAS_ACKED = "MarkDeletingMarkedPosition"
 
@@ -39,8 +39,8 @@ class Consumer(ConsumerLink):
 
     Args:
         permits: permits for messages; None: the consumer only sends requests and acknowledges.
-        on_arrival: function that is called on the connection's thread when entries are received, or the
-            consumer is lost; it must not block.
+        on_arrival: function that is called on the connection's thread when entries are received, or when the
+            consumer has ended; it must not block.
 
     Raises:
         TopicNotFoundError: there is no such topic, and ``options.create`` is false.
@@ -69,7 +69,7 @@ class Consumer(ConsumerLink):
         Args:
             remaining_entries: number of entries that the caller still needs, which limits the permits; or
                 None.
-            idle: seconds of silence on a living connection after which no entries are returned.
+            idle: seconds without an entry, on an open connection, after which an empty result is returned.
 
         Raises:
             DeadlineError: no entry was received.
@@ -124,7 +124,7 @@ class Consumer(ConsumerLink):
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last entry that was received and not returned yet, or None; makes no request."""
+        """Returns the id of the last received entry that was not returned yet, or None; makes no request."""
         return self.inbox.newest
 
     @property
@@ -169,8 +169,8 @@ class Consumer(ConsumerLink):
     def ack_cumulative(self, message_id: MessageId) -> None:
         """Acknowledges all entries up to ``message_id``; returns after the broker's receipt (ACK_RESPONSE).
 
-        The position never moves back: for an earlier ``message_id`` the last position is sent again, because
-        the broker may have lost it in a crash. Without a receipt, ``close`` sends the acknowledgement again.
+        The position never moves back. For an earlier ``message_id`` the last acknowledged position is sent
+        again, because the broker may have lost it in a crash. ``close`` sends it again if it has no receipt.
         """
         if self._acked is None or message_id > self._acked:
             self._acked = message_id
@@ -228,7 +228,7 @@ class Consumer(ConsumerLink):
     def close(self) -> None:
         """Sends the last acknowledgement again if it has no receipt, and closes the consumer.
 
-        If the broker cannot be reached, it notices the lost connection.
+        Raises no error if the broker cannot be reached: it removes a consumer whose connection is lost.
         """
         try:
             if self._session is not None and self._session.error is None:
@@ -262,7 +262,7 @@ class Consumer(ConsumerLink):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decodes messages that were not returned before; raises CorruptError if the first is corrupt."""
+        """Decodes messages, without repeated ones; raises CorruptError if none precedes a corrupt entry."""
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:
@@ -272,8 +272,8 @@ class Consumer(ConsumerLink):
             held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
-                # Brokers subtract this negative number from the permits. If these overflow 32 bits, far too
-                # many or no messages arrive. A new SUBSCRIBE sets the permits to 0.
+                # Brokers subtract this negative number from the permits. If the permits overflow 32 bits, far
+                # too many messages are sent, or none. A new SUBSCRIBE sets the permits to 0.
                 self._renew(NotReadyError("an entry has changed the permits"))
         entries = _new_after(entries, self.last)
         if len(entries):
@@ -292,7 +292,7 @@ def close_consumers(consumers: Iterable[Consumer]) -> None:
 
 
 def _new_after(entries: Entries, before: MessageId | None) -> Entries:
-    """Returns the entries after ``before``, without entries whose ids do not ascend."""
+    """Returns the entries after ``before`` whose ids ascend; drops repeated and older entries."""
     last = (-1, -1) if before is None else (before.ledger, before.entry)
     ledger, entry = entries.ledger, entries.entry
     older = np.zeros(len(entries), np.bool_)

@@ -1,6 +1,6 @@
 """ConsumerLink: a consumer's subscription on one connection at a time; subscribes again after a loss.
 
-SubscriptionOptions has its settings; LastMessageId is the broker's answer about its position.
+SubscriptionOptions has the settings of SUBSCRIBE; LastMessageId is the answer to GET_LAST_MESSAGE_ID.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class SubscriptionOptions:
     """The contents of SUBSCRIBE.
 
     Attributes:
-        name: name of the exclusive subscription. A non-durable subscription that is opened again also gets a
-            number.
+        name: name of the exclusive subscription. A number is appended when a non-durable subscription is
+            opened again.
         durable: whether the broker keeps the position and the unacknowledged messages.
         start: first wanted entry, inclusive; non-durable subscriptions only.
-        create: whether the first SUBSCRIBE may create the topic, such as a partition that the broker has
-            removed as inactive, although the topic's metadata name it.
+        create: whether the first SUBSCRIBE may create the topic, for example a partition that the broker has
+            deleted because it was inactive.
         is_replicated: whether the broker replicates the position to the other clusters of the topic; None:
             the namespace's policy decides.
     """
@@ -62,7 +62,7 @@ class SubscriptionOptions:
     is_replicated: bool | None = None
 
     def is_reader_again(self, openings: int) -> bool:
-        """Whether this is a non-durable subscription that was open before."""
+        """Whether the subscription is non-durable, and has been open before (``openings`` times)."""
         return not self.durable and openings > 0
 
     def subscribe_command(
@@ -88,12 +88,12 @@ class SubscriptionOptions:
             request_id,
             consumer_id,
             str(topic),
-            # A reader gets another name, because a broker that removes its subscription may also remove the
-            # cursor of a new subscription of that name, which then never receives messages.
+            # A non-durable subscription gets a new name. A broker that still removes the old subscription may
+            # else remove the new cursor of the same name, and the consumer would never receive messages.
             f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name,
             durable=self.durable,
             # If a durable subscription was removed, SUBSCRIBE creates it again. With LATEST its position is
-            # then the end of the topic, by which the caller notices the removal.
+            # then the end of the topic, so the caller can detect the removal.
             initial=self.initial if is_new else InitialPosition.LATEST,
             start=None if self.durable else start,
             create=self.create and is_new,
@@ -128,7 +128,7 @@ class LastMessageId(NamedTuple):
         )
 
 
-_MIN_HELD = 8 << 20  # lowest limit of the bytes that an inbox holds
+_MIN_HELD = 8 << 20  # minimum of an inbox's limit of held bytes
 
 T = TypeVar("T")
 
@@ -138,9 +138,9 @@ _log = logging.getLogger(__name__)
 class ConsumerLink(Closing):
     """The subscription of a :class:`Consumer`, which has the same arguments; not thread-safe.
 
-    Finds the broker, subscribes, and sends requests. Each SUBSCRIBE has its own id and inbox, so late frames
-    for an earlier one do not reach the consumer. Messages that the consumer has not taken are then dropped,
-    because the broker sends them again.
+    Finds the broker, subscribes, and sends requests. Each SUBSCRIBE has a new id and a new inbox, so late
+    frames for an earlier SUBSCRIBE do not reach the consumer. A new SUBSCRIBE also drops received messages
+    that were not returned yet, because the broker sends them again.
 
     Attributes:
         last: last entry that the consumer returned. A non-durable subscription that is opened again begins
@@ -184,7 +184,7 @@ class ConsumerLink(Closing):
         session = self._live_session
         if self._permits is None or session is None:
             return
-        # Several FLOWs, because an entry may have claimed more messages than one FLOW can grant.
+        # Sends several FLOWs if an entry claimed more messages than one FLOW can grant.
         while granted := self._permits.grant(entries):
             session.send(commands.flow(self._id, granted))
 

@@ -1,8 +1,8 @@
-"""Inbox: holds a consumer's messages between the session's thread and the consumer's thread.
+"""Inbox: passes a consumer's messages from the session's thread to the consumer's thread.
 
 Permits do not bound the received bytes: messages may be larger than before, and a broker accepts an entry
-that claims -1000 messages. So a full inbox ends the consumer, which then subscribes again, after the last
-message that was taken from the inbox.
+that claims -1000 messages. So a full inbox ends the consumer, which then subscribes again, starting after the
+last message that was returned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsar_spark.wire.frames import Frame
 
 
 class TopicEnd(Enum):
-    """Reasons why a topic gets no more messages; the values end a sentence."""
+    """Reasons why a topic gets no more messages; error texts end with the value."""
 
     TERMINATED = "it was terminated, and everything in it is acknowledged"
     MIGRATED = "it was migrated to another cluster"
@@ -35,12 +35,12 @@ _ENDS: dict[int, TopicEnd] = {
 class Inbox:
     """Received messages of one SUBSCRIBE. A new SUBSCRIBE has a new inbox, so late frames are ignored.
 
-    The functions are called on the session's thread, so they must not block.
+    Both callbacks (``on_arrival``, ``on_full``) run on the session's thread, so they must not block.
 
     Args:
         on_arrival: function that is called when frames are received, or the consumer has ended.
-        max_bytes: bytes of held messages at which no more messages are accepted. The last accepted messages
-            may exceed them.
+        max_bytes: bytes of held messages from which on no more messages are accepted. The last accepted
+            messages may exceed this limit.
         on_full: function that is called once when the inbox is full.
 
     Attributes:
@@ -68,7 +68,7 @@ class Inbox:
         self.error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
-        """Adds received frames; drops all frames after the inbox was full."""
+        """Adds received frames; after the inbox was full, drops all frames."""
         if self._is_full:
             return
         with self._changed:
@@ -92,7 +92,7 @@ class Inbox:
         self._report()
 
     def take_group(self, timeout: float) -> list[Messages]:
-        """Waits for a message; returns messages to decode together, or none after ``timeout``.
+        """Waits for a message; returns messages to decode in one call, or none after ``timeout`` seconds.
 
         If the consumer has ended, raises its error after all received messages are taken.
         """
@@ -127,7 +127,7 @@ class Inbox:
 
     @property
     def newest(self) -> MessageId | None:
-        """Returns the last received entry that was not taken, or None."""
+        """Returns the id of the last received entry that was not taken, or None."""
         with self._changed:
             waiting = self._messages or (self._groups[-1] if self._groups else [])
             last = waiting[-1] if waiting else None
@@ -140,7 +140,7 @@ class Inbox:
                 f"more than {self._max_bytes} bytes of messages wait for the reader"
             )
             return
-        # Counts a block of bytes once for all its messages: it stays in memory until the last is taken.
+        # Messages of one read share a block of bytes, so it counts once; it is freed after the last message.
         if not self._messages or messages.data is not self._messages[-1].data:
             self._bytes += len(messages.data)
         self._messages.append(messages)

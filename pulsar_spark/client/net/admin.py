@@ -167,7 +167,7 @@ class Admin:
     def call(self, method: str, *parts: str, query: str = "", body: object = None) -> Any:
         """Sends any other request; returns the JSON of the answer, or None for an empty answer.
 
-        ``parts``: names of the path below ``admin/v2``; a topic has four names.
+        ``parts``: unescaped segments of the path below ``admin/v2``; a topic has four segments.
         """
         path = "/".join(map(_part, parts))
         answer = self._request(method, f"{path}?{query}" if query else path, None, body)
@@ -179,7 +179,7 @@ class Admin:
     def create_scalable(self, topic: TopicName, segments: int) -> None:
         """Creates a scalable topic with this number of segments.
 
-        Raises TopicNotFoundError also if the broker has no scalable topics.
+        Raises TopicNotFoundError also if the broker does not support scalable topics.
         """
         self._request("PUT", f"{_scalable_path(topic)}?numInitialSegments={segments}", topic, {})
 
@@ -192,7 +192,7 @@ class Admin:
             raise _invalid_answer(f"a name of no topic: {error}", None) from error
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
-        """Registers a subscription on a scalable topic, so that segments stay until they are read.
+        """Registers a subscription on a scalable topic, so the broker keeps unread segments for it.
 
         Does nothing if the subscription is registered already. Its cursors on segments are not moved.
         """
@@ -204,7 +204,7 @@ class Admin:
         The type is STREAM after :meth:`hold_scalable`. A subscription that is not registered, but exists on a
         segment, is QUEUE.
         """
-        # Raises TopicNotFoundError for a missing topic, whose statistics are an internal error.
+        # Raises TopicNotFoundError for a missing topic. The request below would be an internal error.
         self._get(_scalable_path(topic), dict, topic)
         stats = self._get(f"{_scalable_path(topic)}/stats", dict, topic)
         try:
@@ -270,7 +270,7 @@ class Admin:
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
     """Returns the request that follows a broker's redirect (307), with the same method and body."""
-    # Brokers share logins. A login that was sent with TLS must not be sent to another broker unencrypted.
+    # All brokers accept the same login, so it is sent again. But after TLS it is never sent unencrypted.
     leaves_tls = request.type == "https" and not url.startswith("https:")
     trusted = not leaves_tls and (is_in_clear(request.full_url) or not is_in_clear(url))
     kept = {name: text for name, text in request.headers.items() if trusted or name == _CONTENT_TYPE}

@@ -1,4 +1,4 @@
-"""Authentication: the login of a client, read again at each use, so that it can be renewed."""
+"""Authentication: plugins for a client's login. Credentials are read again at each use, to allow renewal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pulsar_spark.errors import AuthError, ConnectError, OptionError
 from pulsar_spark.wire.commands import Login
 
 _DISCOVERY = "/.well-known/openid-configuration"
-# Fraction of its lifetime in which an access token is used; the rest covers delays and clock differences.
+# Fraction of an access token's lifetime after which it is renewed, to allow for delays and clock differences.
 _USED = 0.9
 _MAX_ANSWER = 1 << 20  # bytes of an issuer's answer
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
@@ -104,7 +104,7 @@ class Basic:
 
 
 class ClientCertificate:
-    """Mutual TLS: the certificate in the handshake is the whole login.
+    """Mutual TLS: the certificate in the handshake is the login, and no other credentials are sent.
 
     Args:
         params: ``tlsCertFile:PATH,tlsKeyFile:PATH``, the same as JSON, or empty if the options
@@ -131,9 +131,9 @@ class ClientCertificate:
 
 
 class OAuth2:
-    """OAuth 2.0 client credentials; the access token is sent to the broker as a token.
+    """OAuth 2.0 client credentials; the access token is sent to the broker as with :class:`Token`.
 
-    A token is kept until shortly before it expires.
+    An access token is used until shortly before it expires.
 
     Args:
         params: JSON with ``issuerUrl``, ``privateKey`` (``file:///PATH`` or ``data:...;base64,...``, a JSON
@@ -273,7 +273,7 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
 
 
 def _echo(plugin: str) -> str:
-    """Returns the plugin's name, and the most similar known name; an empty text if it may be a secret."""
+    """Returns the name and a similar plugin's; empty if none is similar, because it may be a secret."""
     simple = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
     near = difflib.get_close_matches(simple, ["jwt", *_KNOWN], n=1)
     return f" {plugin}: did you mean {near[0].replace('jwt', 'token')}?" if near else ""
@@ -311,7 +311,7 @@ class Identity:
         tls: TLS settings with this client's certificate, from ``tls`` or from the credentials.
 
     Raises:
-        OptionError: see :func:`authentication_of`; a login by certificate without a certificate, or with two.
+        OptionError: as :func:`authentication_of`; or a login by certificate has no certificate, or two.
     """
 
     def __init__(self, credentials: Credentials | None, tls: TlsOptions, timeout: float = 10.0) -> None:
@@ -347,7 +347,7 @@ class Identity:
 
     @property
     def by_certificate(self) -> bool:
-        """Whether the login is the certificate."""
+        """Whether the login is this client's TLS certificate."""
         return isinstance(self._authentication, ClientCertificate)
 
     def login(self) -> Login | None:

@@ -1,9 +1,9 @@
-"""Deadline: made once at the start of a call, and passed to all functions that wait. Retries end with it.
+"""Deadline: made once at the start of a call, and passed to all functions that wait or retry.
 
-``retry`` repeats calls as the error's flags allow, with growing pauses. A request may be done twice, because
-an answer may be lost. So only requests that are safe to repeat are retried: they read, they reach the same
-state again (ACK, SEEK), they fail with a retriable error until the broker has closed the lost connection
-(SUBSCRIBE, PRODUCER), or a lost result has no effect (NEW_TXN).
+``retry`` repeats calls as the error's flags allow, with growing pauses. A broker may process a request twice,
+because its first answer may be lost. So only requests that are safe to repeat are retried: they read, they
+reach the same state again (ACK, SEEK), they fail with a retriable error until the broker has closed the lost
+connection (SUBSCRIBE, PRODUCER), or a lost result has no effect (NEW_TXN).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def retry_count() -> int:
 
 
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
-    """Waits for the pause before a consumer or producer is opened again; adds a loss to the retry count."""
+    """Pauses before a lost consumer or producer is opened again, and adds the loss to the retry count."""
     if reopening.take_loss():
         _repeated.add_one()
     pause = reopening.pause(time.monotonic(), random.random())
@@ -96,8 +96,8 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
 def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
     """Runs ``action`` until it succeeds or its error is final.
 
-    By default, errors without the flag ``retriable`` are final. ``insists`` is for an action that itself
-    retries until a timeout: a timeout is then not final, but a BusyError is, because the name is in use.
+    By default, errors without the flag ``retriable`` are final. Set ``insists`` for an action that itself
+    retries until a timeout. A timeout is then not final, but a BusyError is, because the name is in use.
 
     Raises:
         PulsarError: the first error that is final, or the last error before the deadline. After the deadline,

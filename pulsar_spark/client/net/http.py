@@ -39,7 +39,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpError(Exception):
-    """A request got no usable answer; the text has the reason, and ``cause`` is the error below it."""
+    """A request got no usable answer; the text has the reason, ``cause`` is the original error or None."""
 
     def __init__(self, what: str, cause: BaseException | None = None, *, is_too_large: bool = False) -> None:
         super().__init__(what)
@@ -59,7 +59,7 @@ def fetch(
     """Sends a request and returns the status and the body of its answer, whatever the status.
 
     Args:
-        redirect: function that decides about each redirect to an HTTP URL; a redirect's body is never read.
+        redirect: function that decides whether to follow a redirect to an HTTP URL; see ``Redirect``.
         timeout: seconds for connecting, redirects, headers and body together.
         environment_proxy: whether to go through the proxy that the environment names.
         tls: function that makes the context of connections with TLS, also after a redirect.
@@ -148,7 +148,7 @@ def _answer(
 class _Guard:
     """Ends a request's connections at its time limit; a context manager.
 
-    It keeps a second descriptor of each socket, because TLS takes over the first one.
+    It keeps a duplicate descriptor of each socket, because TLS takes over the original one.
     """
 
     def __init__(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""PageServer: answers GET requests in its own threads, for pages about a process.
+"""PageServer: an HTTP server for pages about a process, which answers GET requests in its own threads.
 
 Anybody on the network may connect, so no client may delay the process or other clients. The number of clients
 and the bytes of their answers are limited, each client has one deadline for its whole request, and
@@ -47,10 +47,10 @@ class HttpAnswer(NamedTuple):
 class PageServer:
     """An HTTP server; it answers as soon as it is made.
 
-    It answers only requests that name this host. Otherwise any web page could make a browser read from this
-    server, by a host name of the page that resolves to this server (DNS rebinding). An IP address cannot be
-    such a name. Requests may name localhost, an address of the loopback, and ``allowed_hosts``; if the server
-    listens beyond the loopback, also any address, ``host`` and this machine's host name.
+    It refuses requests whose Host header names another host, to prevent DNS rebinding: a web page's host name
+    could resolve to this server, and a browser would read from it. Allowed are localhost, loopback addresses
+    and ``allowed_hosts``. A server that listens beyond the loopback also allows ``host``, this machine's host
+    name, and any IP address, because an IP address is not resolved.
 
     ``answer`` returns the answer for a path without its query, or None if there is no such page.
     """
@@ -75,7 +75,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops, and ends the connections of all clients; takes less than two seconds."""
+        """Stops the server and ends all clients' connections; takes less than two seconds."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -103,8 +103,8 @@ class _Server(TCPServer):
 
     def __init__(self, family: int, address: tuple[str, int], handler: type[BaseRequestHandler]) -> None:
         self.address_family = family
-        # Guards the three collections. A client's socket is shut down only with this lock held and while the
-        # client is in them, so never after it was closed.
+        # Guards the next three collections. A client's socket is shut down only with this lock held and while
+        # ``_deadlines`` or ``_sent`` has the client, so never after the socket was closed.
         self._lock = threading.Lock()
         self._deadlines: dict[socket.socket, float] = {}  # each client's deadline, in the order of connecting
         self._threads: set[threading.Thread] = set()
@@ -117,7 +117,7 @@ class _Server(TCPServer):
         with self._lock:
             if len(self._deadlines) >= _MAX_CLIENTS:
                 self._end_client(next(iter(self._deadlines)))
-            # Limits threads, too, because threads of ended clients may still be making an answer.
+            # The threads are limited, too, because threads of ended clients may still be making an answer.
             if len(self._threads) >= 2 * _MAX_CLIENTS:
                 raise ConnectionAbortedError("too many clients")
             thread = threading.Thread(target=self._serve, args=(request, client_address), daemon=True)
@@ -126,7 +126,7 @@ class _Server(TCPServer):
             self._threads.add(thread)
 
     def answer(self, request: socket.socket, make: Callable[[], HttpAnswer | None]) -> HttpAnswer | None:
-        """Returns an answer; ends the clients with the oldest answers if all together have too many bytes."""
+        """Makes an answer; ends clients, oldest answers first, while all answers have too many bytes."""
         with self._making:
             with self._lock:
                 is_over = request not in self._deadlines

@@ -1,7 +1,7 @@
-"""Session: one connection to a broker, with the one thread that owns its socket. SessionPool keeps sessions.
+"""Session: one connection to a broker, with one thread that owns its socket. SessionPool reuses sessions.
 
-Callers never use the socket: they queue bytes and wake the thread. So a PONG is always sent in time, and only
-callers block.
+Callers never use the socket: they queue bytes and wake the thread. So the thread never blocks, and answers
+each PING in time.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Handler(Protocol):
 
     @property
     def awaits_receipts(self) -> bool:
-        """Whether receipts are due, so silence may be throttled publishing, and does not end the session."""
+        """Whether receipts are pending. If so, silence may be throttling, and does not end the session."""
 
     def deliver(self, frames: list[Any]) -> None:
-        """Processes frames in the order of receipt; ``Messages`` and ``Receipts`` are several frames each."""
+        """Processes frames in the order of receipt; one ``Messages`` or ``Receipts`` has many frames."""
 
     def lost(self, error: PulsarError) -> None:
         """Records that the session has ended; no more frames follow."""
@@ -150,8 +150,8 @@ class Session:
     ) -> Future[pb.BaseCommand]:
         """Sends a request; the future ends with its answer, or with a PulsarError after ``timeout``.
 
-        If no bytes are received for half of the connection timeout, a PING is sent; without a PONG in the
-        other half, the session ends with a ConnectError, so that the caller asks again on a new connection.
+        If no bytes are received for half of the connection timeout, a PING is sent. If the other half passes
+        without a PONG, the session ends with a ConnectError, so the caller can retry on a new connection.
 
         An urgent request is sent before all waiting frames. A request with a consumer id ends with a
         NotReadyError when the broker closes that consumer.
@@ -174,7 +174,7 @@ class Session:
         return self.ask(build, deadline.left, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Sends whole frames; ``mark`` counts them now, and again when they are taken for writing.
+        """Queues whole frames as one group; ``mark`` counts queued groups, and groups taken for writing.
 
         Raises the session's error.
         """
@@ -185,7 +185,7 @@ class Session:
         self._wake()
 
     def ping(self) -> None:
-        """Sends a PING; if the peer does not answer it, the session ends, as with any request."""
+        """Sends a PING; the session ends if the peer does not answer in time, as with any request."""
         with self._lock:
             self._connection.ping(time.monotonic())
         self._wake()
@@ -218,7 +218,7 @@ class Session:
             login = self._identity.login()
         except PulsarError as error:
             why = error.what
-        finally:  # also if the user's plugin raises another exception, which this thread prints
+        finally:  # also after another exception of the user's plugin, whose traceback this thread prints
             with self._lock:
                 if login is not None:
                     self._connection.log_in(login)
@@ -404,9 +404,9 @@ class _Slot:
 
 
 class SessionPool:
-    """Opens sessions on first use, and again when they have ended.
+    """Opens sessions on first use, and again after they have ended.
 
-    ``service``: addresses of the service URL. A random address is tried first, then the next ones in order.
+    ``service``: addresses of the service URL. A random address is tried first, then the following addresses.
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class SessionPool:
             slot = self._slots.get((address, purpose))
             if slot is None:
                 slot = self._slots[address, purpose] = _Slot()
-        # Waits until the deadline only: another thread may hold the lock while the broker does not answer.
+        # Waits only until the deadline, because another thread may hold the lock while a broker is silent.
         if not slot.lock.acquire(timeout=deadline.left):
             raise ConnectError(f"the broker at {address} did not answer within {deadline.seconds:.1f} s")
         try:

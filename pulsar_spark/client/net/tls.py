@@ -49,7 +49,7 @@ _JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A PKCS#12 file, and its password as for ``TlsOptions.key_password``."""
+    """A PKCS#12 file, and its password in the form of ``TlsOptions.key_password``."""
 
     path: str
     password: str | None = field(default=None, repr=False)
@@ -62,9 +62,9 @@ class TlsOptions:
     Attributes:
         trust_store: store of the authorities' certificates. Without it and ``trust_certs`` the system's
             authorities are trusted.
-        key_password: passphrase of the key, or its place as ``file:///PATH`` or ``env:NAME``; None: no
+        key_password: passphrase of the key, or ``file:///PATH`` or ``env:NAME`` to read it from; None: no
             passphrase. Secret.
-        key_store: this client's certificate and key in a store, instead of the two files.
+        key_store: store with this client's certificate and key, instead of ``certificate`` and ``key``.
         proxy: address to connect to instead of brokers. The proxy forwards connections to the host that the
             handshake names (SNI).
     """
@@ -92,7 +92,7 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
     Raises:
         TlsError: a file cannot be used.
-        OptionError: protocols and suites do not fit together.
+        OptionError: protocols and suites conflict.
     """
     context = context_without_files(tls)
     context.check_hostname = tls.verify_hostname and not tls.allow_insecure
@@ -121,7 +121,7 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
-    """Returns the context without the files; raises OptionError if protocols and suites do not match."""
+    """Returns an SSL context without certificates; raises OptionError if protocols and suites conflict."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     restrict(context, tls.protocols, tls.ciphers)
     return context
@@ -140,7 +140,7 @@ def _load_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
 
 @contextmanager
 def _using(option: str, more_advice: str = "") -> Iterator[None]:
-    """Turns errors of the file that an option names into TlsError."""
+    """Converts OSError and ValueError of the block into TlsError, about the file that an option names."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -202,11 +202,11 @@ def has_suite(name: str) -> bool:
 def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collection[str]) -> None:
     """Restricts ``context`` to these protocols and cipher suites; TLS 1.2 or newer in any case.
 
-    ``protocols`` are keys of :data:`PROTOCOLS`, and all if empty. ``suites`` are names for which
-    :func:`has_suite` is true, and OpenSSL's choice if empty.
+    ``protocols``: keys of :data:`PROTOCOLS`; empty: all. ``suites``: names for which :func:`has_suite` is
+    true; empty: OpenSSL's default suites.
 
-    Python cannot disable single suites of TLS 1.3, so TLS 1.3 is used only if ``suites`` has all its suites
-    that OpenSSL would offer.
+    Python cannot disable single suites of TLS 1.3. So ``suites`` must have all TLS 1.3 suites that OpenSSL
+    offers, or none of them, which disables TLS 1.3.
 
     Raises OptionError if protocols and suites cannot be combined, or this Python's OpenSSL lacks a suite.
     """

@@ -23,7 +23,7 @@ from pulsar_spark.wire import commands
 _RECEIVE_SIZE = 1 << 20
 # Maximum bytes of a TLS write. Each write is encrypted by itself, so small buffers are joined before.
 _TLS_SEND_SIZE = 1 << 17
-# OpenSSL's codes for a name or address that the certificate lacks, and for certificates not valid now.
+# OpenSSL's verification codes: host name or IP mismatch; expired or not yet valid; untrusted authority.
 _WRONG_HOST = (62, 64)
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNTRUSTED = (2, 18, 19, 20, 21)
@@ -96,7 +96,7 @@ class TlsTransport(Transport):
         pieces: list[bytes] = []
         size = 0
         self.read_wants_write = self._write_wants_read = False
-        # Reads all bytes, because no selector reports bytes that TLS has already decrypted.
+        # Also reads bytes that TLS has already decrypted, because no selector reports them.
         while size < _RECEIVE_SIZE or self._socket.pending():
             try:
                 piece = self._socket.recv(_RECEIVE_SIZE)
@@ -127,7 +127,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """Returns the bytes of one TLS write; a repeated write begins with the same bytes, as TLS requires."""
+    """Returns the first bytes for one TLS write; OpenSSL requires the same bytes when it is repeated."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -203,7 +203,7 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connects to the first address of the host that accepts; no address may use up the time of the next."""
+    """Connects to the host's first address that accepts; the addresses left share the remaining time."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
@@ -289,7 +289,10 @@ def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
 
 
 def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarError | None:
-    """Returns the error for a TLS alert. Java sends "internal error" if it distrusts a certificate."""
+    """Returns the error for a TLS alert; None for other errors. ``shown``: a certificate was sent.
+
+    Then every alert counts as its refusal, because Java may send "internal error" for an untrusted one.
+    """
     reason = error.reason or ""
     if "ALERT" not in reason:
         return None
