@@ -2,8 +2,8 @@
 
 Users' programs import from here only; all modules below are internal. ``register(spark)`` registers
 ``format("pulsar")`` if Spark does not find it itself; ``PulsarProgressListener`` logs the lag of queries, and
-``PulsarLineageListener`` reports their topics to OpenLineage; ``ProducerInterceptor``, ``CryptoKeyReader``
-and ``Authentication`` describe the classes that options name.
+``PulsarLineageListener`` reports their topics to OpenLineage. ``ProducerInterceptor``, ``CryptoKeyReader``
+and ``Authentication`` are the interfaces of users' classes that options name.
 """
 
 from typing import TYPE_CHECKING

@@ -94,7 +94,7 @@ class PulsarError(Exception):
         return text
 
     def located(self, topic: str, message_id: str | None = None) -> Self:
-        """Returns the error with topic and message id, unless it has them."""
+        """Returns a copy of the error, with topic and message id if it lacks them."""
         return type(self)(
             self.what,
             topic=self.topic or topic,
@@ -103,7 +103,7 @@ class PulsarError(Exception):
         )
 
     def noting(self, what: str) -> Self:
-        """Returns the error with an addition to its description."""
+        """Returns a copy of the error with ``what`` appended to its description."""
         return type(self)(
             f"{self.what}; {what}", topic=self.topic, message_id=self.message_id, advice=self.advice
         )
@@ -437,8 +437,8 @@ _LAST_UNPARSABLE = "Failed to get batch size for entry"
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 
-# A retry helps, because brokers remove a non-durable subscription some time after its consumer is closed. The
-# planner opens one to check whether a durable subscription of that name exists.
+# A retry helps, because brokers remove a non-durable subscription soon after its consumer is closed. The
+# planner opens a non-durable subscription to check whether a durable one of the same name exists.
 _NOT_ALLOWED = 22
 _IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
 _TOO_MANY_SUBSCRIPTIONS = "Exceed the maximum number of subscriptions of the topic"

@@ -67,12 +67,12 @@ class MessageId:
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """Returns this entry; for a message of a batch the entry before, so that it may be acknowledged."""
+        """Returns this entry; for a message of a batch the previous entry, because only it is fully read."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
     def previous(self) -> MessageId:
-        """Returns the position directly before this message; a reader from there receives it first."""
+        """Returns the position directly before this message: a reader that starts there gets it first."""
         if self.batch_index > 0:
             return MessageId(self.ledger, self.entry, self.batch_index - 1)
         return MessageId(self.ledger, max(self.entry, 0) - 1)
@@ -83,11 +83,11 @@ class MessageId:
         return MessageId(self.ledger, -1)
 
     def back(self, entries: int) -> MessageId:
-        """Returns the position ``entries`` entries further back; at the lowest :attr:`ledger_start`."""
+        """Returns the position ``entries`` entries earlier in this ledger, at most back to its start."""
         return MessageId(self.ledger, max(self.entry - entries, -1))
 
     def entries_since(self, start: MessageId) -> int | None:
-        """Returns the number of entries in ``(start, self]``; None across ledgers. Ledgers have no gaps."""
+        """Returns the number of entries in ``(start, self]``; None if the ledgers differ."""
         return self.entry - start.entry if self.ledger == start.ledger else None
 
     @classmethod
@@ -106,14 +106,14 @@ MessageId.EARLIEST = MessageId(-1, -1)
 MessageId.LATEST = MessageId(_MAX_ID, _MAX_ID)
 
 
-# Prefix of a streaming query's commit log (delivery=transactional), before the query's id.
+# The commit log topic of a query (delivery=transactional) is named by this prefix and the query's id.
 COMMIT_LOG_PREFIX = "spark-transactions-"
 _COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # Brokers refuse longer regular expressions (subscriptionPatternMaxLength).
 _MAX_BROKER_REGEX = 50
 _OR_PARTITION = "(-p.*)?"
-# Finds the literal beginning of a regular expression, which all matching names share, with escaped dots.
+# The literal start of a regular expression: letters, digits, underscores, hyphens and escaped characters.
 _LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
@@ -155,7 +155,7 @@ class TopicName(NamedTuple):
     def parse(cls, text: str, *, scalable: bool = False) -> TopicName:
         """Parses a short or full name (``t``, ``tenant/ns/t``, ``persistent://tenant/ns/t``).
 
-        ``scalable``: whether the name may be a scalable topic's.
+        ``scalable``: True: scalable topics (``topic://``) are accepted, too.
 
         Raises:
             OptionError: the name is malformed, or not persistent, because Spark must be able to read a range
@@ -219,12 +219,12 @@ class TopicName(NamedTuple):
 
     @property
     def is_scalable(self) -> bool:
-        """Whether the name is a scalable topic's, which is read by its segments."""
+        """Whether this is a scalable topic (``topic://``)."""
         return self.domain == _SCALABLE
 
     @property
     def is_segment(self) -> bool:
-        """Whether the name is a scalable topic's segment."""
+        """Whether this is a segment of a scalable topic (``segment://``)."""
         return self.domain == _SEGMENT_DOMAIN
 
     @property
@@ -233,7 +233,7 @@ class TopicName(NamedTuple):
         return self.base._replace(domain=_SCALABLE)
 
     def segment(self, first_hash: int, last_hash: int, number: int) -> TopicName:
-        """Returns the name of this scalable topic's segment for the keys with these hashes."""
+        """Returns the name of this scalable topic's segment for keys with these hashes, both included."""
         local = f"{self.local}/{first_hash:04x}-{last_hash:04x}-{number}"
         return self._replace(domain=_SEGMENT_DOMAIN, local=local)
 
@@ -344,10 +344,10 @@ class TopicPattern:
 
     @property
     def broker_regex(self) -> str | None:
-        """Returns a regular expression for brokers that matches all these topics' ``tenant/namespace/name``.
+        """Returns a regular expression with which a broker lists these topics; it may match more topics.
 
-        The expression may match more topics. Brokers have another dialect and a length limit, so it consists
-        of the common prefix of all names, and any rest. None if no prefix is known, because all topics match.
+        Brokers have another dialect and a length limit. So the expression is the names' common prefix, then
+        ``.*``, or ``(-p.*)?`` for a single topic. None: there is no literal prefix, so list all topics.
         """
         found = _LITERAL.match(self.regex.pattern)
         if found is None or "|" in self.regex.pattern:
@@ -365,9 +365,9 @@ class TopicPattern:
     def matches(self, topic: TopicName) -> bool:
         """Whether the pattern includes ``topic``, or the topic of this partition or segment.
 
-        A pattern of scalable topics includes the partitions of topics that may have become scalable.
-        The pattern never includes topics without users' data: Pulsar's own (``__change_events``, pending
-        acknowledgements) and the commit logs of this package's sink.
+        A pattern for scalable topics also includes classic partitions, because their topic may have been
+        migrated. No pattern includes Pulsar's internal topics (``__change_events``, pending acknowledgements)
+        or the commit logs of this package's sink.
         """
         local = topic.base.local
         is_pulsars = local.startswith("__") or local.endswith("__transaction_pending_ack")

@@ -23,7 +23,7 @@ def lazy_imports(package: str) -> Callable[[str], object]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             module = import_module(module_of[name])
-        except AttributeError as error:  # else Python would report that ``name`` is missing
+        except AttributeError as error:  # unchanged, it would mean that ``name`` is missing
             raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
         found: object = getattr(module, name)
         setattr(own, name, found)  # so that this function runs once for each name
@@ -33,8 +33,8 @@ def lazy_imports(package: str) -> Callable[[str], object]:
 
 
 def _imported_for_types(package: ModuleType) -> dict[str, str]:
-    """Returns the module of each name that a package imports ``if TYPE_CHECKING``."""
-    loader: Any = package.__loader__  # not inspect, which would look at all imported modules first
+    """Returns the names that a package imports ``if TYPE_CHECKING``, each with its module's name."""
+    loader: Any = package.__loader__  # faster than inspect, which first searches all imported modules
     source = loader.get_source(package.__name__)
     if source is None:
         raise ImportError(f"{package.__name__} was installed without its source")

@@ -1,7 +1,7 @@
-"""Imports the libraries that the package needs besides Spark, installed or in the jar; else raises an error.
+"""Imports the libraries that the package needs besides Spark; raises LibraryError if one is missing or old.
 
-The jar that ``pulsar_spark package`` builds contains the pure Python libraries. They are put at the end of
-the path, so installed libraries win.
+The jar that ``pulsar_spark package`` builds contains the pure Python libraries, in the folder ``carried``.
+The folder is the last one in ``sys.path``, so installed libraries are preferred.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from pulsar_spark.errors import LibraryError
 
 CARRIED = Path(__file__).parent / "carried"
-# As in setup.cfg; docs/developers/dependencies.md has the reason for each.
+# Oldest supported versions, as in setup.cfg; docs/developers/dependencies.md has the reasons.
 OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29, 6)}
 
-# In a zip archive, no folder can be checked.
+# If this file is in a zip archive, is_dir() is always False, so the folder is added without a check.
 if (CARRIED.is_dir() or not Path(__file__).exists()) and str(CARRIED) not in sys.path:
     sys.path.append(str(CARRIED))
 
@@ -32,7 +32,7 @@ def check(versions: dict[str, str | None]) -> None:
     """Compares versions with the oldest supported versions.
 
     Args:
-        versions: versions by name, as in OLDEST; None: only a folder of this name was imported.
+        versions: version of each library by name; None: only a folder of this name was imported.
 
     Raises:
         LibraryError: a library is missing, or its version is too old.

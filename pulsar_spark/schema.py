@@ -1,6 +1,6 @@
 """Schema: the description of a topic's values, in the form that a broker stores.
 
-``parse_json`` parses the JSON of a definition, with bounded cost, because anyone may have written the JSON.
+``parse_json`` limits the size and nesting of a definition in JSON, because its author may not be trusted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Schema:
     """One version of a topic's schema.
 
     Attributes:
-        data: definition; Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
+        data: definition: Avro's JSON for AVRO and JSON, empty for primitives; other types: see ``values/``.
         name: name from the broker, such as the topic's; ignored, also in comparisons.
     """
 
@@ -58,7 +58,7 @@ class Schema:
 
 
 MAX_BYTES: Final = 4 << 20  # maximum size of a definition; brokers accept 5 MiB
-# Maximum commas, colons and opening brackets. Each precedes a value or name, which may use 200 bytes.
+# Maximum commas, colons and opening brackets: after each, a value or name may use 200 bytes of memory.
 MAX_MARKS: Final = 250_000
 WAY_OUT: Final = "Read the topic with valueFormat=raw"
 _MARKS: Final = (b",", b":", b"[", b"{")
@@ -84,5 +84,5 @@ def parse_json(data: bytes) -> object:
 
 
 def too_large(what: str) -> UnsupportedError:
-    """Returns the error for a schema that exceeds a limit of this version."""
+    """Returns the error for a schema that exceeds a limit; ``what``: text that names the limit."""
     return UnsupportedError(what, advice=WAY_OUT)

@@ -20,7 +20,7 @@ __all__ = ["PulsarForTests", "pulsar"]
 
 _SERVICE_URL, _ADMIN_URL = "PULSAR_SPARK_TEST_SERVICE_URL", "PULSAR_SPARK_TEST_ADMIN_URL"
 
-# Settings of the fixture's own session: small, and at addresses of this machine only.
+# Settings of the Spark session that the fixture creates: few tasks, and no access from other hosts.
 _SPARK: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -89,7 +89,7 @@ class PulsarForTests:
 
 @pytest.fixture(scope="session")
 def pulsar() -> Iterator[PulsarForTests]:
-    """A Pulsar for all tests of a run, with deduplication and transactions.
+    """A Pulsar for all tests of a pytest session, with deduplication and transactions.
 
     The variables PULSAR_SPARK_TEST_SERVICE_URL and PULSAR_SPARK_TEST_ADMIN_URL name a running Pulsar. Without
     these variables a broker is started from published jars, and stopped at the end. This needs Java 17 or

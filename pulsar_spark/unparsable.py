@@ -1,7 +1,7 @@
-"""Errors that protobuf raises for bytes that are no message.
+"""Errors that protobuf's parser raises for invalid bytes.
 
-UnicodeDecodeError and RecursionError are raised by the runtime without C code, whose older versions have no
-limit for nested groups.
+Only the pure-Python runtime raises UnicodeDecodeError and RecursionError; the latter because its older
+versions do not limit the nesting of groups.
 """
 
 from google.protobuf.message import DecodeError

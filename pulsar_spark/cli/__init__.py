@@ -13,7 +13,7 @@ from pulsar_spark_broker import command as broker
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of the command line; the function ``run`` of parsed arguments runs the command."""
+    """Builds the parser of the command line; the parsed arguments' function ``run`` runs the command."""
     made = argparse.ArgumentParser(prog="pulsar_spark", description="Tools for pulsar_spark queries.")
     made.add_argument("--version", action="version", version=f"pulsar_spark {VERSION}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)

@@ -1,6 +1,6 @@
 """``pulsar_spark admin``: show and change topics, subscriptions and policies.
 
-Sends the requests that the documentation mentions, without ``pulsar-admin``, and prints answers as JSON.
+Replaces ``pulsar-admin`` for the tasks in the documentation. Answers are printed as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions, namesp
 from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 
-# The answer for a policy that is not set, printed as text; a change has no answer.
+# The result for a policy that is not set; a request that changes something has the result None.
 _NOT_SET = object()
 
 _DESCRIPTION = """
@@ -285,7 +285,7 @@ def _policy_path(given: argparse.Namespace, policy: str) -> tuple[str, ...]:
 
 
 def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the admin service's address and the login to a command's parser."""
+    """Adds the arguments for the admin service's address and the login to a command's parser."""
     parser.add_argument(
         "--admin-url",
         default="http://localhost:8080",
@@ -296,7 +296,7 @@ def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_login_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the login to a command's parser."""
+    """Adds the arguments for authentication and TLS to a command's parser."""
     parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
     parser.add_argument(
         "--auth-params",

@@ -27,7 +27,7 @@ _PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 _ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = (".py", ".html", ".css", ".js")
 _CARRIED = "pulsar_spark/carried/"
-_TIME = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal files make equal archives
+_TIME = (1980, 1, 1, 0, 0, 0)  # time of all entries, fixed so that equal files make equal archives
 
 _MANIFEST = "Manifest-Version: 1.0\r\nImplementation-Title: pulsar-spark\r\n\r\n"
 
@@ -72,7 +72,7 @@ def add_command(commands: Any) -> None:
 def build(repository: Path) -> Path:
     """Writes the jar and its POM into ``repository``; returns the jar's path.
 
-    Equal installed files give equal bytes.
+    The jar is reproducible: equal installed files give equal bytes.
     """
     about = metadata.metadata("pulsar-spark")
     folder = repository / GROUP / ARTIFACT / VERSION

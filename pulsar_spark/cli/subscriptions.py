@@ -137,7 +137,7 @@ def _folder(text: str) -> Path:
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
-    """Yields the durable subscriptions named ``<prefix>-<uuid>``; none for topics deleted meanwhile."""
+    """Yields the durable subscriptions named ``<prefix>-<uuid>``; skips topics deleted meanwhile."""
     name = re.compile(re.escape(prefix) + "-" + UUID.pattern)
     topics = list(topics)
     found = run_all([partial(_find_on, admin, topic, name) for topic in topics])
@@ -244,8 +244,8 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 def named_in(roots: list[Path]) -> dict[str, Path]:
     """Returns the UUIDs of the subscriptions that checkpoints name, each with the checkpoint's folder.
 
-    Every UUID in an offset counts as a subscription. So a wrong match only keeps a subscription, and a new
-    form of offsets cannot make a used subscription look unused.
+    Every UUID in an offset file counts as a subscription's. A wrong match only keeps a subscription; and a
+    used one is found even if a later version writes offsets in another format.
 
     Args:
         roots: checkpoints, or folders that contain checkpoints at any depth.
@@ -258,7 +258,7 @@ def named_in(roots: list[Path]) -> dict[str, Path]:
         offsets = 0
         for checkpoint in _checkpoints(root):
             for file in sorted((checkpoint / "offsets").iterdir()):
-                if file.name.isdecimal():  # there are also checksums and temporary files
+                if file.name.isdecimal():  # not a checksum or temporary file
                     offsets += 1
                     text = file.read_text(errors="replace")
                     found.update(dict.fromkeys(UUID.findall(text), checkpoint))
@@ -270,11 +270,11 @@ def named_in(roots: list[Path]) -> dict[str, Path]:
 
 
 def _checkpoints(root: Path) -> Iterator[Path]:
-    """Yields the folders that contain a folder of offsets; other folders in a checkpoint are not read."""
+    """Yields the folders that contain ``offsets``; a checkpoint's folders of Spark are not searched."""
     seen: set[Path] = set()
     for folder, names, _ in os.walk(root, onerror=_fail, followlinks=True):
         real = Path(folder).resolve()
-        if real in seen:  # a link to a parent folder leads here again
+        if real in seen:  # reached again through a symbolic link
             names.clear()
             continue
         seen.add(real)

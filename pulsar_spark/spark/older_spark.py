@@ -1,17 +1,17 @@
 """The streaming source for Spark 4.0 and 4.1, which do not pass the processed offset to latestOffset.
 
 :class:`CallOrder` derives the processed offset from the calls. A new query, and each run with
-Trigger.AvailableNow, begins with latestOffset(), before Spark has passed an offset with the subscription. The
-answer then is the present ends of the topics, with the name of the user's subscription.
+Trigger.AvailableNow, begins with latestOffset(), before Spark has passed any offset. The answer then is the
+present ends of the topics, with the subscription that the user's options name.
 
 Behaviour of both versions, from their sources and from traces of their calls:
 
 * A restart calls ``partitions(o, o)`` with the last offset of the offset log (``setLatestSeenOffset``).
 * Then a batch that did not finish runs again: ``partitions(start, o)``, of batch 0 after ``initialOffset()``.
 * Trigger.AvailableNow is Trigger.Once, unless spark.sql.streaming.triggerAvailableNowWrapper.enabled is set.
-  Then ``latestOffset()`` is called first; its answer is the end of the run. Later calls before and after the
-  batch are only for reports, and their answers are not used.
-* With other triggers the next call is made when the batch of the last answer is in the commit log.
+  Then ``latestOffset()`` is called first; its answer is the end of the run. Spark calls it again before and
+  after the batch, and only reports these answers.
+* With other triggers Spark next calls ``latestOffset()`` when the previous batch is in the commit log.
 * A batch calls no ``partitions`` if the query does not use its rows.
 * ``commit(end)`` is called as in later versions, when the next batch is in the offset log.
 
@@ -105,7 +105,7 @@ class CallOrder:
         return self.processed
 
     def answered(self, end: Json) -> Json:
-        """Records the end that was found for ``latestOffset()``; returns the answer."""
+        """Records the end that was found for ``latestOffset()``; returns the offset to give to Spark."""
         if self._run is _Run.BEGINS:
             self._run, self.first_end = _Run.ASKED, end
         elif self._run is _Run.POLLED:
@@ -124,7 +124,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
-        """Returns the start of a new query, or of an unfinished batch 0 whose end Spark has already."""
+        """Returns the start of a new query, or of an unfinished batch 0 whose end Spark already has."""
         end = self._calls.first_batch_end
         self._calls.initial()
         offsets = None if end is None else self._offsets.from_json(end)

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def short_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a method for Spark: its PulsarErrors have no cause, and a traceback only from here on."""
+    """Wraps a method for Spark: removes the cause and the inner traceback of its PulsarErrors."""
 
     @wraps(method)
     def shortened(*args: P.args, **kwargs: P.kwargs) -> R:

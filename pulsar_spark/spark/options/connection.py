@@ -72,12 +72,12 @@ def decryptor_of(options: DecryptionOptions) -> Decryptor:
 
 
 def own_decryptor(options: EncryptionOptions) -> Decryptor:
-    """Returns a decryptor of the sink's own messages, if the sink's key reader has the private keys."""
+    """Returns a decryptor of the messages that a sink has written; its key reader must have private keys."""
     return decryptor_of(DecryptionOptions(options.key_reader, ConsumerCryptoFailureAction.FAIL))
 
 
 def check_key_reader(place: Path | str | None) -> None:
-    """Raises OptionError if this process, the driver, has no such folder or class."""
+    """Raises OptionError if the driver, which calls this, has no folder or class ``place``."""
     if isinstance(place, str):
         load_class(_OPTION, place, *_METHODS)
     elif place is not None and not place.is_dir():

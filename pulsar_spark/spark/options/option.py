@@ -41,7 +41,7 @@ class Parser(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """One option, a line of a table; compared by identity.
+    """One option of a table. Equal only to itself.
 
     Attributes:
         default: text of the default; None: the default is None.

@@ -35,8 +35,8 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
     """Parses the options of ``spark.read`` and ``spark.readStream``.
 
     Args:
-        mode: mode of reading; None: not known yet, because Spark requests the schema first. Then options
-            of both modes are accepted, and the default of the start is that of a batch.
+        mode: batch or stream; None: unknown, because Spark requests the schema first. None accepts the
+            options of both modes, and starts at a batch's default.
 
     Raises:
         OptionError: an unknown name (the text suggests a similar one), a bad value, a missing option, or
@@ -113,7 +113,7 @@ def _nearest(name: str, known: Mapping[str, str]) -> str | None:
 
 
 def _advice_for_prefix(name: str) -> str | None:
-    """Returns the advice for a name that only begins like another connector's; None for other names."""
+    """Returns the advice for a name with another connector's prefix; None for other names."""
     found = next((ours for prefix, ours in _PREFIXES.items() if name.startswith(prefix)), None)
     return None if found is None else f"This is an option of another connector: {found}"
 

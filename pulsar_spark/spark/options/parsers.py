@@ -1,6 +1,6 @@
 """Parsers of single option values: text -> value, or ValueError with the accepted forms.
 
-Some raise an OptionError with their own text. No parser repeats a text that may contain a password.
+Some raise an OptionError instead. No error repeats an option value that may contain a password.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME_UNITS |= {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-# A number without a unit is refused if it is below 100 (ms) or above 10,000 (s), probably the wrong unit.
+# A number without a unit is refused below 100 ms or above 10,000 s, because the user may mean another unit.
 _MIN_PLAIN_MS, _MAX_PLAIN_S = 100, 10_000
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
@@ -37,7 +37,7 @@ def _accepting(accepts: str) -> Callable[[Callable[[str], T]], Parser[T]]:
 
 
 def seconds(plain_unit: str, minimum: float) -> Parser[float]:
-    """Returns a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
+    """Returns a parser of times to seconds, at least ``minimum``; numbers without a unit: ``plain_unit``."""
 
     def parse(text: str) -> float:
         match = _NUMBER_UNIT.fullmatch(text.lower())
@@ -64,7 +64,7 @@ def _check_plain(number: float, unit: str) -> None:
 
 
 def size(minimum: int) -> Parser[int]:
-    """Returns a parser of sizes to bytes."""
+    """Returns a parser of sizes to bytes, at least ``minimum``."""
 
     def parse(text: str) -> int:
         match = _NUMBER_UNIT.fullmatch(text.lower())
@@ -80,7 +80,7 @@ def size(minimum: int) -> Parser[int]:
 
 
 def count(minimum: int) -> Parser[int]:
-    """Returns a parser of whole numbers."""
+    """Returns a parser of whole numbers, at least ``minimum``."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
@@ -110,7 +110,7 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
     """Returns a parser of case-insensitive names to their values.
 
     Args:
-        others: names that only other connectors accept -> the name to use here, which the error suggests.
+        others: values of other connectors, each with the text that the error suggests instead.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 
@@ -270,7 +270,7 @@ def metadata_columns(text: str) -> tuple[str, ...]:
 
 @_accepting("number")
 def sequence_id(text: str) -> int:
-    """Parses a sequence id; -1 is before the first id."""
+    """Parses a sequence id: a number from -1, where -1 means before the first id."""
     if not re.fullmatch(r"-1|\d{1,18}", text):
         raise ValueError("a whole number from -1 to 999999999999999999")
     return int(text)

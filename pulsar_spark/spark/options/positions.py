@@ -1,9 +1,9 @@
 """Parses starts and ends of reads: words, message ids, the JVM connector's bytes, times.
 
-A position means "read up to here". A start names the first message to read, so its position is the one
-before that message. An end names the last message, which is its position. Words and times stay symbols, which
-the broker resolves. For starts and ends, a time is the position before the first message published at or
-after the time.
+A position means "read up to and including this message". A start names the first message to read, so its
+position is the previous message's. An end names the last message. Words and times are resolved later, with
+requests to the broker. A time, as start or end, is the position before the first message published at or
+after it.
 
     latest                                       a word for all partitions
     {"t": {"0": "12:5", "1": "earliest"}}        by partition; "-1" for a topic without partitions
@@ -157,7 +157,7 @@ def _check_order(
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
     if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
-        ids = ids or first == last  # within an entry, the end may equal only a query's offset as start
+        ids = ids or first == last  # refused unless the start is a query's offset
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
@@ -171,7 +171,7 @@ _WORDS = {word.value: word for word in PositionWord}
 _DONE = "done"  # a query's offset has this for a segment that was read to the end
 _MAX_ID = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# March 1973 in ms. Smaller times are refused as probably seconds, except 0, the topic's beginning.
+# March 1973 in ms. Smaller times are refused, because they are probably seconds; 0 is accepted.
 _FIRST_MS = 100_000_000_000
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 
@@ -236,7 +236,7 @@ def _named(
 
 
 def _by_partition(option: str, topic: TopicName, value: Any) -> Iterator[tuple[TopicName, Any]]:
-    """Returns one topic's partitions and their values; a partition may be named twice."""
+    """Yields one topic's partitions with their JSON values; the same partition may be yielded twice."""
     if isinstance(value, list):
         yield topic, _from_bytes(option, topic, value)
         return
@@ -336,7 +336,7 @@ def _time(option: str, value: Any, topic: TopicName | None = None) -> AtTime:
 
 
 def _number(value: Any) -> int | None:
-    """Returns the time if the text is a number; None: the text is a date."""
+    """Returns the ms since 1970 if ``value`` is a number; None: it is a date."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(value)
     is_number = isinstance(value, int) or re.fullmatch(r"[0-9]{1,19}", value)
@@ -349,5 +349,5 @@ def _iso_milliseconds(given: str) -> int:
     text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
     moment = datetime.fromisoformat(text)
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    # Rounded up, because publish times are whole milliseconds.
+    # Rounded up to the next millisecond, because publish times are whole milliseconds.
     return -((_EPOCH - aware) // timedelta(milliseconds=1))

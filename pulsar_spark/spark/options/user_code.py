@@ -1,7 +1,7 @@
 """Users' functions and classes: loaded by their dotted names in the process that calls them.
 
-The author of options may not be allowed to run Python, because a table's options may be set in SQL. So a
-function or class is only called after a check of its interface, and never with an option's text.
+A user who sets options, such as a table's in SQL, may not be allowed to run Python. So the interface of a
+function or class is checked before it is called, and no option value is passed to it.
 """
 
 from __future__ import annotations

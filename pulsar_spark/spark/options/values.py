@@ -61,7 +61,7 @@ def _definition(text: str) -> str | Path:
 
 
 def refuse_with_raw(values: Values, options: Iterable[Option[Any]]) -> None:
-    """Raises OptionError for an option that needs a schema, if values are bytes."""
+    """Raises OptionError if one of ``options`` is set with ``valueFormat=raw``, which has no schema."""
     if values[VALUE_FORMAT] is ValueFormat.RAW:
         advice = "Set valueFormat to columns, or leave it out"
         values.refuse(options, "with valueFormat=raw, which has no schema", advice)
@@ -135,7 +135,7 @@ _MODE = VALUES.add(
     "`PERMISSIVE`: the value's columns are null; the column `__corruptValue`, if chosen, has the bytes. "
     "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
-_GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)  # need the user's schema
+_GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)  # require valueSchema
 # Options that have no effect if payloads are not decoded.
 _TYPED_ONLY = (VALUE_SCHEMA, KEY_SCHEMA, *_GIVEN_ONLY, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
 
@@ -257,7 +257,7 @@ def _primitive(definition: str | Path, data: bytes, kind: SchemaType | None) -> 
 
 
 def _advice(data: bytes, kind: SchemaType | None) -> str:
-    """Returns the accepted forms of a schema, and the form that was found."""
+    """Returns the error's advice: the accepted forms of a schema, and which other form ``data`` has."""
     if kind not in (SchemaType.AVRO, SchemaType.JSON):
         return "Write the name of a primitive, such as INT64 or STRING, or the file that protoc writes"
     if data.decode(errors="replace") in _PRIMITIVES:
