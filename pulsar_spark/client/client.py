@@ -121,7 +121,7 @@ class Client(Closing):
         return self.options.lookup_timeout or self.options.operation_timeout
 
     def max_message_size(self) -> int:
-        """Returns the largest entry size limit that a broker has reported, in bytes; before that, the default."""
+        """Returns the largest entry size limit that brokers have reported, in bytes; at first the default."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
 
     def reader_name(self, role: str) -> str:
