@@ -129,12 +129,11 @@ def _parsed(text: object) -> dict[str, str]:
 # Settings of Spark, and their default patterns. Spark hides the values of options with matching names.
 _REDACTION = {"spark.sql.redaction.options.regex": "(?i)url", "spark.redaction.regex": REDACTED}
 
-# The form of an option in Spark Connect's plans, the setting that hides parts, and a pattern for the setting.
-_CONNECT_TEXT = 'key: "%s"\n  value: "x"'
-_CONNECT_REDACTION = "spark.sql.redaction.string.regex"
-_CONNECT_PATTERN = '(?i)(authparams|password)"[^"]*".*'
+_CONNECT_TEXT = 'key: "%s"\n  value: "x"'  # an option's text in Spark Connect's plans
+_CONNECT_REDACTION = "spark.sql.redaction.string.regex"  # setting: pattern of the text to hide
+_CONNECT_PATTERN = '(?i)(authparams|password)"[^"]*".*'  # value for the setting, in advice to the user
 
-# Options whose values are secret; transactionLogKey only names a place.
+# Options whose values are secret; not transactionLogKey, which only names a file or variable.
 _SECRETS = [option.name for option in CONNECTION if option.secret]
 
 _log = logging.getLogger(__name__)
@@ -197,7 +196,7 @@ class PulsarDataSource(DataSource):
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Returns the writer for ``df.writeStream``; ``overwrite``: complete mode."""
+        """Returns the writer for ``df.writeStream``; ``overwrite`` (complete mode) changes nothing."""
         from pulsar_spark.spark.writer import PulsarStreamWriter  # noqa: PLC0415 - only writing queries need it
 
         return PulsarStreamWriter(parse_sink(self.options), schema)
@@ -276,7 +275,7 @@ def _is_redacted(name: str, pattern: str) -> bool:
 
 
 def _require_on_server(spark: SparkSession) -> None:
-    """Asks the server to create a source, without a connection, so that a missing package is an error now."""
+    """Lets the server create a source, without connecting to a broker; raises if the package is missing."""
     options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()

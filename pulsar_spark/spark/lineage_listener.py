@@ -94,7 +94,7 @@ class PulsarLineageListener(StreamingQueryListener):
             self._start(str(event.runId), event.name or str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Emits RUNNING, if it is due."""
+        """Emits RUNNING if topics were added, or if the last event is ``interval`` old."""
         progress = event.progress
         with self._logging_errors(str(progress.runId)):
             # The query may have started before the listener was added.

@@ -1,8 +1,8 @@
 """The Python processes that Spark starts: their Python, their common folder, their memory and their log.
 
-Planner and tasks log to standard error, which Spark adds to its own log on that machine, because no program
-can configure logging there. Each query sets the level for its processes by the option ``logLevel``, because a
-worker may serve another query next.
+Planner and tasks log to standard error, which Spark adds to its own log on that machine, because users'
+programs cannot configure logging in these processes. The option ``logLevel`` sets the level for each query,
+because a worker may serve another query next.
 """
 
 from __future__ import annotations

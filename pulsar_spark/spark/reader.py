@@ -55,9 +55,9 @@ _LIMITED = 1
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming source. Creating it never fails, because Spark would replace the error by its own.
+    """A streaming source. Errors of the constructor are raised later, because Spark would replace them.
 
-    ``rows``: the source's plan of rows; None if Spark did not request the schema.
+    ``rows``: plan of rows that was made for the schema; None if Spark did not request the schema.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
@@ -73,7 +73,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
-        """Creates the query's durable subscription, whose position is the start.
+        """Returns the start of a new query; creates or opens its durable subscription.
 
         Spark calls it twice in a first batch.
         """
@@ -111,12 +111,12 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fixes the end of the run. Spark calls this first."""
+        """Fixes the end of the run at the present ends of the topics. Spark calls this method first."""
         self._planner().freeze()
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Returns the tasks for partitions with new messages. After a restart, Spark may call this first."""
+        """Returns the tasks for partitions with new messages. Spark may call it first after a restart."""
         begin = self._offsets.from_json(start)
         ranges = self._planner().ranges(begin, self._offsets.from_json(end))
         return _partitions(parse_source(self._options, Mode.STREAM), ranges)
@@ -130,8 +130,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Repeats acknowledgements that failed in ``latestOffset``.
 
-        ``end`` is not used: ``latestOffset`` has already received and acknowledged it as its start, and its
-        topics may have been deleted or created again since. Spark never commits the last batch.
+        ``end`` is not used, because ``latestOffset`` has already received it as ``start``, and acknowledged
+        it. Since then its topics may have been deleted. Spark never commits the last batch.
         """
         self._planner().commit()
 

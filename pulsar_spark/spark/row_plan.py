@@ -97,7 +97,8 @@ def plan_rows(
     """Plans rows, with requests to the broker if columns depend on the schemas of topics.
 
     Args:
-        wanted: columns that the user selects, or the columns of ``known``; None: all columns.
+        known: plan that was made for the schema; None: it is made now.
+        wanted: columns that the user selects with ``.schema(...)``; None: all columns.
 
     Raises:
         OptionError: a topic has no schema, topics have different schemas, or columns cannot be combined.
@@ -123,7 +124,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
         return _typed(options, _given_reader(found, values), wanted)
     schemas = list(dict.fromkeys(schema for _, schema in found.values()))
     load = uuid4().hex
-    # One schema is enough if the user has selected the columns.
+    # If the user has selected columns, only the first of the widest schemas is tried.
     for schema in _widest(schemas)[: None if wanted is None else 1]:
         reader = ReaderSchema(schema, found, is_default=schema.type is SchemaType.NONE, load=load)
         plan = _typed(options, reader, wanted)
@@ -218,7 +219,7 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """Returns the schemas that may be able to read all topics: one of each column type with most fields.
+    """Returns the schemas that may be able to read all topics: the first of each type with most fields.
 
     Empty if the schemas differ in schema type, because values of some schema types have no columns.
     """

@@ -91,7 +91,7 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends the rows of one Spark partition of a micro-batch."""
         set_up_logs(self._options.log_level)
-        # Later batches wait for a restarting broker, but in the first batch a wrong address is soon an error.
+        # Only the first batch fails soon if no broker answers; later batches wait for a restarting broker.
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)

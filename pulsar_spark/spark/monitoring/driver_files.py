@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class DriverFiles:
-    """The files of one kind. Each file is replaced as a whole, so a reader never sees a part.
+    """The files in one subfolder of Spark's folder. A write is atomic, so no reader sees half a text.
 
     Its methods raise OSError if a file cannot be read or written, and RuntimeError outside of Spark's
     processes.
@@ -53,7 +53,7 @@ class DriverFiles:
             return None
 
     def path(self) -> Path:
-        """Returns the files' folder, which is created with the first file. Works only in Spark's threads."""
+        """Returns the folder of the files, which the first write creates. Call it only on Spark's threads."""
         return self._file("name").parent
 
     def remove(self, name: str) -> None:
@@ -160,7 +160,7 @@ _planners = DriverFiles("pulsar_spark_planners")
 
 
 def new_planner_id() -> str:
-    """Returns a new id for this planner; it begins with the id of its process."""
+    """Returns a new id for a planner; the id begins with this process's id."""
     return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -221,7 +221,7 @@ def read_planners(path: Path | None) -> dict[str, SourceReport]:
 
 
 def _runs(planner: str) -> bool:
-    """Whether the planner's process is alive. A killed process leaves its file behind."""
+    """Whether the planner's process is alive. A killed process does not remove its file."""
     try:
         with suppress(PermissionError):  # the process is another user's
             os.kill(int(planner.partition("-")[0]), 0)

@@ -36,7 +36,7 @@ class BacklogPoint(NamedTuple):
 
 
 class BatchFigures(NamedTuple):
-    """The figures of one micro-batch, from one progress."""
+    """The figures of one micro-batch, from Spark's progress report."""
 
     number: int
     end_ms: int
@@ -49,7 +49,7 @@ class BatchFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryFigures:
-    """A running query. Sums cover its run since the listener was added.
+    """The figures of a running query. Sums cover this run, from the time when the listener was added.
 
     Attributes:
         name: name of the query, or its id if it has no name; before its first progress possibly the name of

@@ -86,7 +86,7 @@ class SourceReport:
     service_url: str = ""
 
     def to_json(self, topics: Json | None = None) -> Json:
-        """Returns the report as JSON for Spark, see the module.
+        """Returns the report as JSON for Spark, in the form at the top of this module.
 
         Args:
             topics: JSON of all partitions. None: it is made from ``partitions``, which may lack partitions
@@ -119,9 +119,9 @@ class SourceReport:
 
     @classmethod
     def parse(cls, text: str | None) -> SourceReport | None:
-        """Reads a report; None for a missing report, or that of another source.
+        """Reads a report; None if there is none, or if a source of another format wrote the text.
 
-        Raises ValueError: the text is a report of this source, but cannot be read.
+        Raises ValueError: a Pulsar source wrote the text, but it cannot be read.
         """
         try:
             found = json.loads(text or "null")

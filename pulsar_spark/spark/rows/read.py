@@ -55,8 +55,8 @@ class PayloadColumns(NamedTuple):
     left_out: npt.NDArray[np.bool_] | None = None
 
 
-# Yields the columns of messages, of which there is at least one, in parts of consecutive rows. Keeps no
-# reference to a part while the next part is made. Raises the format's errors for bad rows.
+# Yields the columns of one or more messages, in parts of consecutive rows. Keeps no reference to a yielded
+# part. Raises the format's errors for bad rows.
 PayloadReader: TypeAlias = Callable[[DecodedMessages], Iterator[PayloadColumns]]
 
 
@@ -69,7 +69,7 @@ def raw_values(columns: RowColumns) -> PayloadReader:
 
 
 class SchemaValues:
-    """Payloads decoded with their topic's schema."""
+    """Decodes payloads with their topic's schema."""
 
     def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
         self._reader = reader
@@ -235,7 +235,7 @@ def joined(
     max_bytes: int = JOINED_BYTES,
     clock: Callable[[], float] = now,
 ) -> Iterator[pa.RecordBatch]:
-    """Joins consecutive batches, up to a number of rows and bytes; larger batches are not joined.
+    """Joins consecutive batches, up to a number of rows and bytes; a larger batch is yielded alone.
 
     The first batch is yielded at once, so a slow task sends its first rows early. Later batches are collected
     up to a limit of rows, bytes or time. Because of the time limit, a replay may have other batches. Batches

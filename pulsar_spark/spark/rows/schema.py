@@ -118,7 +118,7 @@ def _of_topic(kind: pa.DataType, value: _OfTopic, messages: DecodedMessages) -> 
     return values.take(pa.array(np.repeat(np.arange(len(topics)), counts)))
 
 
-# Two are cached: the topic and the partition, because consecutive batches are mostly of one topic partition.
+# Caches two columns, ``__topic`` and ``__partition``: consecutive batches are mostly of one partition.
 @lru_cache(maxsize=2)
 def _repeated(
     kind: pa.DataType, value: Callable[[TopicName], str | int | None], topic: TopicName
@@ -144,7 +144,7 @@ def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
 
 
 def _microseconds(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Converts ms to microseconds, limited to int64; negative numbers are unsigned ones of 2**63 or more."""
+    """Converts ms to microseconds, limited to int64; a negative number means unsigned 2**63 or more."""
     return np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS)) * 1000
 
 

@@ -82,9 +82,9 @@ class MessageShape:
     def allows_joined_batches(self) -> bool:
         """Whether record batches may be joined: messages and their order do not depend on the batches.
 
-        A replay may join other batches. So batches are not joined if rows name topics, because writers are
-        opened and closed for each batch; and not with delivery times, because these decide whether a batch's
-        rows are grouped by key. Encoded values are not joined, because they may be far larger than columns.
+        A replay may join other batches. So batches are not joined if rows name topics, because each batch
+        opens and closes writers; nor with delivery times, which decide whether a batch is grouped by key.
+        Encoded values are not joined, because they may be far larger than their columns.
         """
         has_times = not self.reserved.isdisjoint((DELIVER_AT, DELIVER_AFTER))
         return self.topic is not None and isinstance(self.value, str) and not has_times
@@ -308,7 +308,7 @@ def _integers(array: pa.Array) -> pa.Array | None:
 
 
 def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int64Array | None:
-    """Returns times in ms since 1970, from such times (``at``) or delays in ms from now (``after``)."""
+    """Merges delivery times (``at``) and delays from now (``after``) into times; all in ms, since 1970."""
     if after is None:
         return at
     now = epoch_ms()
