@@ -1,9 +1,9 @@
 """Helpers for Arrow arrays: offsets and bytes, splitting and joining, setting nulls, and copying spans.
 
-Spans are start and end offsets in a buffer. They are copied into one array, with one call. A Grid has
-positions at equal distances. Numpy can view the items at these positions as an array, and copies the view in
-about half of the time of an indexed copy. Messages of one size are in a grid, and so are consecutive batches
-of equal numbers of such messages.
+A span is a start and an end offset in a buffer. One call copies many spans into one array. The positions of
+a Grid have equal distances, so numpy can view the items there as an array. Copying the view takes about half
+the time of an indexed copy. Consecutive messages of one size form a grid. So do consecutive batches, each
+with the same number of such messages.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Span: TypeAlias = tuple[int, int]
 
 
 def every(flags: Flags) -> bool:
-    """Like ``flags.all()``, in a fifth of the time for a thousand flags."""
+    """Whether all flags are set; for a thousand flags five times as fast as ``flags.all()``."""
     return int(np.count_nonzero(flags)) == len(flags)
 
 
 def with_nulls(values: pa.Array, is_null: Flags) -> pa.Array:
-    """Returns ``values``, of a flat type, with nulls where ``is_null``, bool[n], is true.
+    """Returns ``values``, whose type must not be nested, with nulls where ``is_null``, bool[n], is true.
 
-    ``if_else`` takes ten times as long, and in PyArrow 18 makes wrong offsets for slices of binary or string.
+    ``pc.if_else`` takes ten times as long, and PyArrow 18 makes wrong offsets for slices of binary or string.
     """
     return pc.replace_with_mask(values, pa.array(is_null), pa.scalar(None, values.type))
 
@@ -53,7 +53,7 @@ def offsets_from(sizes: Ints, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any
 
 
 def bytes_of(values: pa.Array) -> Bytes:
-    """Returns a view of the bytes from the first row to the last, uint8; nulls may have bytes, too.
+    """Returns a view of the bytes of all rows, uint8; a null row may have bytes, too.
 
     ``values``: at least one row of binary or string; may be a slice.
     """
@@ -68,7 +68,7 @@ def bytes_and_offsets(values: pa.Array) -> tuple[Bytes, Ints]:
 
 
 def count_bytes(values: pa.Array, counted: Flags) -> Ints:
-    """Returns the number of bytes in each row whose flag in ``counted``, bool[256], is set; int64[n]."""
+    """Counts in each row the bytes whose value is flagged in ``counted``, bool[256]; returns int64[n]."""
     data, offsets = bytes_and_offsets(values)
     has = np.flatnonzero(np.diff(offsets))
     found = np.zeros(len(values), np.int64)
@@ -80,7 +80,7 @@ def count_bytes(values: pa.Array, counted: Flags) -> Ints:
 def parts_by_size(
     offsets: npt.NDArray[np.integer], max_size: int, max_rows: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Cuts n rows into parts of at most ``max_size`` bytes and ``max_rows`` rows; a larger row is a part.
+    """Cuts n rows into parts of up to ``max_size`` bytes and ``max_rows`` rows; a larger row is its own part.
 
     Args:
         offsets: start of each row, and end of the last, ascending, int[n + 1].
@@ -101,14 +101,14 @@ def parts_by_size(
 
 
 def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
-    """Joins columns, each of which has some of the rows, to one column in the order of the rows.
+    """Concatenates columns, each of which has some of the rows, and sorts the result by row number.
 
     The fields of structs are joined one by one, and the parts of a joined field are freed. So only one
     field's values are in memory twice, unless the caller keeps a part.
 
     Args:
         parts: columns of one type, at least one; the list is empty afterwards.
-        rows: numbers of the rows that each part has; None: the parts are in the order of the rows.
+        rows: row numbers of each part, int64[n]; None: the concatenated parts are already sorted.
     """
     if rows is None:
         return _joined(parts, None)
@@ -125,7 +125,7 @@ def _joined(parts: list[pa.Array], order: pa.Array | None) -> pa.Array:
         column = pa.concat_arrays(parts)
         parts.clear()
         return column if order is None else column.take(order)
-    # Without nulls there is no mask: old releases of PyArrow end the process if the items of a map have one.
+    # No mask unless there are nulls, because old releases of PyArrow crash if entries of a map have a mask.
     has_nulls = any(part.null_count for part in parts)
     is_null = pc.invert(_joined([part.is_valid() for part in parts], order)) if has_nulls else None
     fields = [[part.field(number) for part in parts] for number in range(kind.num_fields)]
@@ -137,7 +137,7 @@ def _joined(parts: list[pa.Array], order: pa.Array | None) -> pa.Array:
 def joined_buffer(parts: Sequence[Buffer]) -> pa.Buffer:
     """Joins bytes; a single part is not copied.
 
-    Arrow allocates the result, because it reuses freed memory; Python maps new pages each time.
+    Arrow allocates the result, because Arrow reuses freed memory, but Python maps new pages each time.
     """
     if len(parts) == 1:
         return pa.py_buffer(parts[0])
@@ -222,7 +222,7 @@ class Grid(NamedTuple):
 
 
 def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
-    """Returns the grid of one or more positions; None if they form no grid, or one with short rows."""
+    """Returns the grid of n > 0 positions; None: no grid, or several rows of fewer than 16 positions."""
     steps = at[1:] - at[:-1]
     step = int(steps[0]) if len(steps) else 0
     is_other = steps != step
@@ -230,7 +230,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # If the steps between rows are equal, they are all the ``others``, so each step within a row is ``step``.
+    # Steps from row to row; there are ``others``. If these are equal, all steps within rows equal ``step``.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None
@@ -239,7 +239,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
 
 
 def grid_of_rows(count: int, width: int) -> Grid:
-    """Returns the grid of consecutive rows of ``width`` bytes."""
+    """Returns the one-row grid of ``count`` consecutive items of ``width`` bytes."""
     return Grid(0, (1, count), (0, width))
 
 

@@ -1,8 +1,8 @@
-"""Columns of bytes that are joined row by row.
+"""Encodes columns as bytes, and joins the bytes of several columns row by row.
 
-Each part of a row is an :class:`EncodedField`: a column with the part's bytes in every row, empty if a row
-lacks the part. :func:`join` then joins the parts of each row in one call, so no Python object is made per
-row. Of lengths, which repeat, only the distinct ones are encoded (:func:`encode_distinct`).
+An :class:`EncodedField` is a column with the bytes of one field in each row; a row without the field has no
+bytes. :func:`join` concatenates all fields of each row in one call, so no Python object is made per row.
+:func:`encode_distinct` encodes each distinct length only once, because lengths repeat.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EncodedMessages:
 
 
 def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
-    """Encodes a length-delimited field; null rows lack the field. Returns no fields if no row has a value."""
+    """Encodes a length-delimited Protobuf field, which null rows lack; returns [] if all rows are null."""
     if data is None or data.null_count == len(data):
         return []
     sizes = lengths(data)
@@ -72,7 +72,7 @@ def big_endian(sizes: Ints) -> EncodedField:
 
 
 def encode_distinct(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
-    """Encodes each distinct number only once; ``make`` receives the distinct numbers."""
+    """Encodes n numbers as n rows; ``make`` returns the bytes of each distinct number."""
     if len(numbers) and every(numbers == numbers[0]):  # a tenth of the time of dictionary_encode
         (shared,) = make(numbers[:1])
         return EncodedField(shared, len(shared.as_py()))
@@ -96,7 +96,7 @@ def total_sizes(pieces: Sequence[EncodedField], count: int) -> Ints:
 
 
 def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
-    """Joins the fields of each of ``count`` rows.
+    """Concatenates the bytes of all fields in each of ``count`` rows.
 
     Raises:
         OptionError: the rows have more than 2 GiB in total.
@@ -126,7 +126,7 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
     heads = join(before, count)
     if not count:
         return heads
-    # Counts all bytes in the buffer, because those of nulls are copied, too.
+    # Counts all bytes in the buffer, because the bytes of null rows are copied, too.
     bounds = offsets_of(last)
     _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
     head = binary_of(heads.buffer, heads.offsets)

@@ -1,5 +1,5 @@
-"""Payloads of topics with a schema <-> Arrow columns, all rows of a field at a time.
+"""Decodes payloads of topics with a schema to Arrow columns, and encodes columns, field by field.
 
-Owns the byte layout of each kind of schema, and the resolution of a value's version to another version. Must
-not know topics, brokers, or the version of an entry.
+Owns the byte layout of each kind of schema, and schema resolution: reading values of one schema version as
+another version. Must not depend on topics, brokers or entries.
 """

@@ -44,16 +44,16 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Returns the decoder of values of one version of a schema.
+    """Returns the decoder of values that were written with the schema version ``writer``.
 
     Args:
-        reader: version that the values are read as; older or newer.
+        reader: schema version that the values are read as; may be older or newer than ``writer``.
         target: ``column_type(reader)``, a projection of it, or a type that it promotes to; decimals may be
             wider.
 
     Raises:
         UnsupportedError: as :func:`column_type`.
-        SchemaError: the versions do not resolve, or the target does not fit.
+        SchemaError: values of ``writer`` cannot be read as ``reader``, or ``reader`` as ``target``.
     """
     if writer.type != reader.type:
         raise SchemaError(
@@ -66,7 +66,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 def check_columns(schema: Schema) -> None:
-    """Raises UnsupportedError for a field that has no column, which :func:`column_type` leaves out."""
+    """Raises UnsupportedError for a field that :func:`column_type` leaves out, because Spark has no type."""
     if schema.type == SchemaType.KEY_VALUE:
         for part in key_value.parts_of(schema)[:2]:
             check_columns(part)
@@ -119,15 +119,15 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def with_tombstones(encode: ValueEncoder) -> ValueEncoder:
-    """Returns an encoder of null rows as tombstones, and of other rows by ``encode``."""
+    """Returns an encoder that makes tombstones of null rows, and calls ``encode`` for other rows."""
 
     def encode_all(rows: pa.Array) -> EncodedValues:
         if not rows.null_count:
             return encode(rows)
         if rows.null_count == len(rows):
             return EncodedValues(pa.nulls(len(rows), pa.binary()))
-        # A null row becomes a copy of a valid row, because values may not be null. The copy's bytes are
-        # dropped. Rows keep their indexes, which errors have.
+        # ``encode`` gets a copy of a valid row instead of each null row, because it refuses nulls. The bytes
+        # of the copies are dropped. So all rows keep their indexes, which errors contain.
         numbers = np.arange(len(rows))
         has = rows.is_valid().to_numpy(zero_copy_only=False)
         filled = np.where(has, numbers, has.argmax())
@@ -138,7 +138,7 @@ def with_tombstones(encode: ValueEncoder) -> ValueEncoder:
 
 
 def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """Returns ``target``, in which each decimal that is wider than the schema's has the schema's type."""
+    """Returns ``target``, but with the type of ``whole`` for each decimal that is wider than in ``whole``."""
     if pa.types.is_decimal128(whole) and pa.types.is_decimal128(target):
         digits = target.precision - target.scale, whole.precision - whole.scale
         return whole if digits[0] >= digits[1] and target.scale >= whole.scale else target
@@ -157,14 +157,14 @@ def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
 
 
 def is_root(schema: Schema, source: pa.DataType) -> bool:
-    """Whether the column ``value`` is the whole value, because the schema's values are not structs."""
+    """Whether rows have only a column ``value`` that holds the values, because these are not structs."""
     if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or not pa.types.is_struct(source):
         return False
     return [field.name for field in source] == ["value"] and not pa.types.is_struct(column_type(schema))
 
 
 def _format(schema: Schema) -> _Format:
-    """Returns the functions of a kind. A process imports only the code of the kinds that it uses."""
+    """Returns the functions for a kind of schema; imports the code of a kind only when it is needed."""
     match schema.type:
         case SchemaType.AVRO:
             from pulsar_spark.values.avro import avro_read, avro_write  # noqa: PLC0415

@@ -42,22 +42,22 @@ class ValueDecoder(Protocol):
 
     @property
     def cost(self) -> ValueCost:
-        """Returns the maximum column bytes of a value."""
+        """Returns the maximum bytes that a decoded value uses in its column."""
         ...
 
     @property
     def plan(self) -> Hashable:
-        """Returns a key that equal decoders share, so that their rows are decoded in one call."""
+        """Returns a key; decoders with equal keys decode alike, so one call may decode the rows of both."""
         ...
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ...) -> DecodedValues:
         """Decodes n values; a bad value does not affect other values.
 
         Args:
-            values: ``binary`` [n], any offset; null is a tombstone, which is a null row, and not bad.
+            values: ``binary`` [n], may be a slice; null is a tombstone: its row is null, but not bad.
             keys: ``binary`` [n], keys of the messages; only KEY_VALUE reads them.
-            work: work that the values may use. A value that would use more is a null row; ``is_bad`` need not
-                flag it.
+            work: limit of the work. The row of a value that would exceed the limit is null; ``is_bad`` need
+                not flag the row.
         """
         ...
 

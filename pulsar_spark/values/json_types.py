@@ -1,6 +1,6 @@
-"""The types of values in JSON, because Java's classes write other JSON than their Avro schemas imply.
+"""Types of the values in JSON payloads, which may differ from the Avro types of the topic's schema.
 
-Java's client makes the schema of a class by Avro's reflection, but writes JSON by Jackson:
+Java's client derives the schema of a class by Avro's reflection, but writes JSON by Jackson:
 
     ==========================  ==================  ====================  ===============================
     field of a class            its schema          its JSON              type here
@@ -18,10 +18,10 @@ Java's client makes the schema of a class by Avro's reflection, but writes JSON 
     strings                     records
     ==========================  ==================  ====================  ===============================
 
-So types of JSON have further logical types: json, char, chars, number, time-millis, time-micros.
+So JSON has more logical types than Avro's: json, char, chars, number, time-millis, time-micros.
 
 If Java's client made the schema, times are written as text, because Jackson reads numbers as seconds for most
-time classes. Otherwise their form is ``number``, because Jackson does not read text as a long.
+time classes. Otherwise times are written as numbers, because Jackson does not read text as a long.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _PAIR: Final = "org.apache.avro.reflect.Pair"
 
 
 def parse(schema: Schema) -> AvroType:
-    """Parses a schema of kind AVRO or JSON; for JSON, converts its types to those that payloads have.
+    """Parses a schema of kind AVRO or JSON; for JSON, returns the types that values have in payloads.
 
     Raises the errors of ``avro_types.parse``.
     """
@@ -84,7 +84,7 @@ def is_of_java(schema: Schema) -> bool:
 
 
 def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
-    """Whether an array is a map whose keys are not strings, as pairs written by Java or Kafka Connect."""
+    """Whether an array of key-value records is a map of Java or Kafka Connect whose keys are not strings."""
     item = avro.items
     return (
         isinstance(item, AvroRecord)
@@ -94,7 +94,7 @@ def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
 
 
 class _Forms:
-    """Converts a schema's types to the types of its JSON. A type that is used twice is converted once."""
+    """Converts Avro types to the types that values have in JSON; converts each type only once."""
 
     def __init__(self, *, has_classes: bool) -> None:
         self._has_classes = has_classes

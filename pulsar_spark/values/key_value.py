@@ -6,9 +6,9 @@ definition always is ``length, key's definition, length, value's definition``; t
 schema's properties name the encoding and the kinds of the parts.
 
 A broker accepts producers of both encodings for one topic, and a schema version does not imply the encoding.
-Rows of the other encoding are bad if they can be recognized. With INLINE, the lengths must fit exactly, and
-two null parts are accepted only without a message key. With SEPARATED, a message without a key must not be
-an INLINE payload with two valid parts.
+So values of the wrong encoding are bad if they can be recognized. With INLINE, the lengths must add up to the
+payload's size, and two null parts are accepted only without a message key. With SEPARATED, a payload without
+a message key is bad if it is also a valid INLINE payload.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def parts_of(schema: Schema) -> KeyValueParts:
 
 
 def schema_of(parts: KeyValueParts) -> Schema:
-    """Returns a schema of these parts, as the Java client does."""
+    """Returns the KEY_VALUE schema that the Java client makes of these parts."""
     properties = {_ENCODING: _SEPARATED if parts.is_separated else _INLINE}
     data = b""
     for name, part in zip(_PARTS, parts[:2], strict=True):
@@ -133,7 +133,7 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
-    """Returns the decoder, which does not decode a part that the target lacks; see ``formats.decoder``."""
+    """Returns the decoder, which decodes only the parts that ``target`` has; see ``formats.decoder``."""
     written, wanted = parts_of(writer), parts_of(reader)
     decoders = {}
     for name, kind in _fields(target, "cannot be read as").items():
@@ -245,7 +245,7 @@ class _KeyValueDecoder:
     def _are_inline(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
-        """Flags rows without a message key whose payload is valid INLINE; and rows of too much work."""
+        """Flags rows in ``among`` without a key whose payload is valid INLINE, and rows beyond their work."""
         are_inline = among & to_mask(keys.is_null()) & to_mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):

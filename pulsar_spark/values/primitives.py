@@ -19,8 +19,8 @@ Reads truncate to microseconds, towards the past. A value of another length, or 
 hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written, because its
 column is a timestamp, which has a date, but TIME is a time of day.
 
-Java's client writes the names of charsets. Python's codecs convert texts, with UTF-16 and UTF-32 as in Java:
-big-endian, unless the bytes begin with a little-endian byte order mark.
+The charset in the properties is a Java name. Python's codec of that name converts the text. As in Java,
+UTF-16 and UTF-32 are big-endian, unless the bytes begin with a little-endian byte order mark.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MARKED: Final = {
     "utf-16": ((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE), "utf-16-be", codecs.BOM_UTF16_BE),
     "utf-32": ((codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE), "utf-32-be", b""),
 }
-# Python's codecs for program text and host names are no charsets; some take quadratic time.
+# Python codecs that are refused, because they are no charsets of text; some take quadratic time.
 _NO_CHARSETS: Final = frozenset(
     ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 )
@@ -89,7 +89,7 @@ class Charset:
 
 
 def charset_of(schema: Schema) -> Charset | None:
-    """Returns the charset of a STRING schema; None: UTF-8, or another schema.
+    """Returns the charset of a STRING schema; None: the charset is UTF-8, or the schema is not STRING.
 
     Raises UnsupportedError if Python has no such charset.
     """
@@ -113,7 +113,7 @@ Numbers: TypeAlias = "npt.NDArray[Any]"  # stored values or column values
 _INSTANT = np.dtype([("units", ">i8"), ("nanos", ">i4")])
 _DATE_TIME = np.dtype([("units", ">i8"), ("nanos", ">i8")])
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
-# Avro promotes each of these types to the later types; string and binary are promoted to each other.
+# Number types of columns; Avro promotes each of them to all later ones.
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
 
@@ -127,7 +127,7 @@ class _Fixed(NamedTuple):
     Attributes:
         stored: numpy's type of a stored value.
         numbers: numpy's type of a column.
-        write: function that converts a column to stored values (any value in null rows); raises Misfit.
+        write: function that converts a column to stored values, arbitrary for null rows; raises Misfit.
         read: function that converts stored values to the column's numbers; None: numpy's cast.
         limits: text of errors about a value of the right length that is out of range.
     """

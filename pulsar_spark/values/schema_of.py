@@ -1,8 +1,8 @@
 """Builds schemas of kind AVRO or JSON for rows of a type: a new schema, or a topic's schema with more fields.
 
-The existing part of a schema is never changed, because the broker compares versions: fields keep their order,
-and records their names. New fields follow the existing fields, with default null, so that older and newer
-readers accept both versions.
+Existing fields and record names are never changed, because the broker checks the compatibility of versions.
+New fields follow the existing fields, and have the default null, so that older and newer readers accept both
+versions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _PLAIN: Final[dict[str, object]] = {
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
     """Returns the schema of rows of a type: a record ``Row`` with a field for each column.
 
-    All columns, fields, items and map values are nullable: ``["null", T]``. Fields have the default null. A
-    sink cannot know which columns are required: in Spark's optimized plan a column may be required by chance.
-    Structs become records ``Row_<path>``.
+    All columns, fields, items and map values are nullable: ``["null", T]``. Fields have the default null.
+    Spark's nullability is ignored, because Spark's optimizer may make a nullable column non-nullable. Structs
+    become records ``Row_<path>``.
 
     Raises:
         OptionError: the rows have no columns, a name that Avro does not allow, or a repeated name.

@@ -1,4 +1,4 @@
-"""Units of times, and conversion to microseconds, the unit of columns."""
+"""Units of times in payloads, and conversion to the unit of the column: micro- or nanoseconds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TimeUnit(NamedTuple):
     divisor: int
 
     def to_column(self, value: Number) -> Number:
-        """Converts numbers of the unit to the column's unit; a remainder is cut towards the past."""
+        """Converts numbers of this unit to the column's unit; rounds towards the past."""
         if self.divisor > 1:
             return value // self.divisor
         return value * self.factor if self.factor > 1 else value
 
     def bounds(self, column: pa.DataType | None) -> tuple[int, int]:
-        """Returns the smallest and the largest number of units that a column (None: of int64) can hold."""
+        """Returns the smallest and the largest number of this unit that a column (None: int64) can hold."""
         if column is not None and pa.types.is_time(column):
             return 0, NANOS_OF_DAY // self.factor - 1
         most = MAX_LONG // self.factor

@@ -1,13 +1,13 @@
-"""The memory and the work that values may take while they are decoded.
+"""Limits of the memory and of the work that decoding a value may use.
 
 Memory: each value may use ALLOWANCE bytes, plus PER_BYTE for each byte of its payload. A few bytes can encode
 many items, and each item uses the width of all its columns, even null columns. So the items of lists and maps
 are counted before they are read. An item counts as the fixed width of its type, plus the text of the schema's
 defaults. Text in the payload is not counted, because its column has the same size.
 
-Work: each value has a budget by its size, and the values of a task share a pool. A unit is about a
-microsecond, the time of reading one item by itself. Items that are read by column are not counted: each takes
-a tenth of a unit, so they take no longer than other values of the same size.
+Work: each value has a budget that depends on its size. A value that exceeds its budget uses a pool that all
+values of the task share. A unit of work is about a microsecond, the time to read one item by itself. Items
+that are read many at once are not counted, because each takes only a tenth of a unit.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def accepted(size: Size) -> Size:
 
 
 def largest_unchecked(growth: float) -> int | None:
-    """Returns the payload size up to which no value can exceed ``accepted``, so that items are not counted.
+    """Returns the maximum payload bytes with which no value can exceed the limit :func:`accepted`.
 
-    None: no value of any size can exceed it. ``growth``: maximum column bytes for each payload byte.
+    None: no value of any size can exceed the limit. ``growth``: maximum column bytes for each payload byte.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 
 
 def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> Ints:
-    """Returns the indexes of values of more than ``unchecked`` bytes, int64[m]; with None, of no value."""
+    """Returns the indexes of values of more than ``unchecked`` bytes, int64[m]; None: no indexes."""
     if unchecked is None or values.nbytes <= unchecked:
         return np.zeros(0, np.int64)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
@@ -61,7 +61,7 @@ def max_growth(lists: Iterable[tuple[float, int]]) -> float:
 
     Args:
         lists: (maximum column bytes, minimum payload bytes) of an item, for each list and map of a schema.
-            Items with a minimum of 0 count besides the other items: one for each payload byte.
+            An item with a minimum of 0 bytes may occur once for each payload byte, besides other items.
     """
     found = list(lists)
     return max((size / least for size, least in found if least), default=0.0) + max(
@@ -70,7 +70,7 @@ def max_growth(lists: Iterable[tuple[float, int]]) -> float:
 
 
 class ValueCost(NamedTuple):
-    """The maximum column bytes of a value beyond the fixed width of its row and the text of its payload.
+    """The maximum column bytes of a value, without the fixed width of its row and the text of its payload.
 
     Attributes:
         row: bytes that the schema adds to each row.
@@ -88,9 +88,9 @@ def part_ends(
     costs: Sequence[ValueCost],
     of_row: Ints | None = None,
 ) -> list[int]:
-    """Cuts values into parts that are read one by one, so that the memory of a part is bounded.
+    """Cuts values into parts to decode one after the other, each with at most 128 MiB of column memory.
 
-    Returns the index after the last value of each part; a value above the bound is a part by itself.
+    Returns the index after the last value of each part. A value that may need more is a part by itself.
 
     Args:
         target: type of the column.
@@ -188,7 +188,7 @@ class ValueWork:
         self._refused: Flags = np.zeros(len(self._own), np.bool_)
 
     def part(self, rows: Ints | slice) -> ValueWork:
-        """Returns the remaining work of some of the values; both objects share the budgets."""
+        """Returns the remaining work of the values ``rows``; both objects share the values' budgets."""
         made = copy(self)
         if self.is_limited:
             made._rows = self._rows[rows]

@@ -32,7 +32,7 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         self.what = what
 
     def at(self, row: int) -> Misfit:
-        """Returns a copy with the batch's row index: ``self.row`` may count items, or rows with values."""
+        """Returns a copy with another row, because the index may first count items or non-null rows only."""
         return Misfit(row, self.path, self.what)
 
     def error(self) -> SchemaError:
@@ -43,7 +43,7 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
 
 
 def row_encoder(encode: Callable[[pa.Array], pa.BinaryArray]) -> ValueEncoder:
-    """Returns an encoder that calls ``encode``; a :class:`Misfit` of ``encode`` becomes a SchemaError."""
+    """Returns an encoder that calls ``encode``, and raises a SchemaError for a :class:`Misfit`."""
 
     def encode_rows(rows: pa.Array) -> EncodedValues:
         try:
@@ -66,7 +66,7 @@ def validity(column: pa.Array) -> Flags | None:
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Returns numbers as float or double, any number for null; raises Misfit if a number loses digits."""
+    """Converts numbers to float or double; null: any number. Raises Misfit if a number loses digits."""
     numbers = _numbers(column)
     with np.errstate(over="ignore"):
         found = numbers.astype(kind)
@@ -94,7 +94,7 @@ def integers(column: pa.Array) -> Ints:
 
 
 def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
-    """Returns integers, or times in the unit of ``logical``; raises Misfit for a fraction of a unit."""
+    """Returns integers, or times in the unit of the logical type; raises Misfit for a fraction of a unit."""
     if logical.startswith("time-"):
         return times_of_day(column, logical, path)
     if logical.endswith("-millis"):
@@ -103,9 +103,9 @@ def whole_numbers(column: pa.Array, logical: str, path: str) -> Ints:
 
 
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
-    """Returns times of day, integers or Spark's time, in the unit of ``logical``.
+    """Converts a column of Spark's time, or of integers, to times of day in the unit of ``logical``.
 
-    Raises Misfit for a time beyond a day, or a fraction of a unit.
+    Raises Misfit for a time that is not within a day, or has a fraction of a unit.
     """
     numbers = integers(column)
     nanos = 1_000_000 if logical == "time-millis" else 1000
@@ -119,7 +119,7 @@ def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
 
 
 def milliseconds(column: pa.Array, path: str) -> Ints:
-    """Returns microseconds as milliseconds; raises Misfit for a remainder."""
+    """Converts microseconds to milliseconds; raises Misfit for a fraction of a millisecond."""
     micros = integers(column)
     millis = micros // 1000
     require(
@@ -132,7 +132,7 @@ def milliseconds(column: pa.Array, path: str) -> Ints:
 
 
 def nanoseconds(column: pa.Array, path: str) -> Ints:
-    """Returns microseconds as nanoseconds; raises Misfit for a time too far from 1970."""
+    """Converts microseconds to nanoseconds; raises Misfit for a time that int64 nanoseconds cannot hold."""
     micros = integers(column)
     is_good = (micros >= -_MAX_MICROS) & (micros <= _MAX_MICROS)
     require(is_good, path, "a time outside the years 1678 to 2262 of nanoseconds")
@@ -217,7 +217,7 @@ def _numbers(column: pa.Array) -> np.typing.NDArray[np.generic]:
 
 def is_no_text(values: pa.BinaryArray) -> Flags:
     """Returns flags of the n values that are not UTF-8, bool[n]."""
-    # Without exceptions, because these would take three times as long.
+    # errors="ignore", because exceptions would take three times as long.
     flags = (
         value is not None and value.decode(errors="ignore").encode() != value for value in values.to_pylist()
     )

@@ -1,8 +1,8 @@
 """Finds the field of each column of rows in a schema of Avro's JSON, and whether the column fits.
 
 A column fits a field of the same type, or of a type that holds all its values: int -> long -> float ->
-double, string <-> bytes, wider decimals. Single values that do not fit, such as a large long in a double, or
-a double that is not a float, are found when rows are written.
+double, string <-> bytes, wider decimals. A double column fits a float field. Values that would lose digits,
+such as a large long in a double, are found when rows are written.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FIT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnFit:
-    """The field of a column, and the fits of the column's parts.
+    """A column's field in the schema, and the same for nested columns.
 
     Attributes:
         path: path of the field: names joined by dots, ``[]`` for items, ``{}`` for values of a map; empty for
@@ -74,9 +74,9 @@ class ColumnFit:
         avro: type of the written values; a union only if each member has a column.
         branch: index of ``avro`` among the branches of the field's union; None: the field is not a union.
         null: index of null in the field's union; None: the field has no null.
-        parts: fit of each field of a record (None: no column has the field), of each column of a union, or of
-            the items of an array or map.
-        columns: index in the struct for each part that is not None.
+        parts: ColumnFit of each field of a record (None: the field has no column), of each column of a union,
+            or of the items of an array or the values of a map.
+        columns: for each part that is not None, the index of its column in the struct.
     """
 
     path: str
@@ -96,7 +96,7 @@ class NewField(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """``problems``: mistakes. ``new``: columns without a field; None: such columns are mistakes, too."""
+    """``problems``: error texts. ``new``: columns without a field; None: such columns are errors, too."""
 
     problems: list[str]
     new: list[NewField] | None = None
@@ -155,7 +155,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
     before = len(problems)
     columns = {field.name: number for number, field in enumerate(kind)}
     known = _field_names(avro)
-    numbers: dict[str, int] = {}  # index in the column, by field
+    numbers: dict[str, int] = {}  # field name -> index of its column in the struct
     lower = {name.lower(): name for name in known}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
@@ -195,7 +195,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
 
 
 def _field_names(avro: AvroRecord) -> dict[str, str]:
-    """Returns the field for each column name that matches it: the field's name, or an alias."""
+    """Returns column name -> name of its field; a field's columns may have its name or an alias."""
     names = {field.name: field.name for field in avro.fields}
     for field in avro.fields:
         for alias in field.aliases:
@@ -234,7 +234,7 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
 
 
 def _is_exact(avro: AvroType, name: str) -> bool:
-    """Whether no other branch of a union can fit a column of type ``name`` better than ``avro``."""
+    """Whether a union's branch ``avro`` fits a column of type ``name`` best, so no other need be tried."""
     if isinstance(avro, AvroPrimitive) and not avro.logical:
         return name == type_name(arrow_type(avro)) or (avro.kind == "int" and name in _INTS)
     return not isinstance(avro, AvroEnum | AvroFixed)
@@ -288,13 +288,14 @@ def _avro_name(avro: AvroType) -> str:
     return branch_name(avro)
 
 
-_MAX_FIXED = 1 << 16  # maximum bytes of a sample; for larger types it is too short, so encoding it fails
+_MAX_FIXED = 1 << 16  # maximum bytes of a fixed in a sample; encoding the sample of a larger fixed fails
 
 
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
     """Returns a value that a field accepts, to test whether a schema can be written.
 
-    Lists and maps have one item. pyarrow converts the value to ``kind``. A primitive schema has no ``found``.
+    Lists and maps have one item. pyarrow can convert the value to ``kind``. ``found``: None for schemas of
+    primitive kinds.
     """
     avro = None if found is None else found.avro
     if found is None or isinstance(avro, AvroEnum | AvroFixed):

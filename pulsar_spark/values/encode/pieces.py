@@ -1,8 +1,8 @@
-"""Values of n rows -> bytes: pieces of rows, which are joined row by row.
+"""Encodes columns as bytes: each field becomes pieces, which are joined row by row.
 
-A *piece* is a part of every row's bytes: :class:`Cells` if it is short, ``EncodedField`` if its bytes are
-already in a buffer. ``_join_rows`` joins the pieces of each row. Items of arrays, and columns with nulls, are
-joined by themselves first; their bytes are then one piece of the outer rows.
+A piece has some bytes of each of n rows: :class:`Cells` if they are few, ``EncodedField`` if they are already
+in a buffer. ``_join_rows`` concatenates the pieces of each row. Items of arrays, and columns with nulls, are
+first joined by themselves. Their bytes are then one piece of the outer rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Cells:
 
 
 Piece: TypeAlias = "Cells | EncodedField"
-# Returns the bytes of each row of a column; raises Misfit for a value that the field cannot hold.
+# Encodes a column: returns pieces with the bytes of each row. Raises Misfit if a field cannot hold a value.
 Write: TypeAlias = Callable[[pa.Array], list[Piece]]
 
 
@@ -65,7 +65,7 @@ def fixed(values: npt.NDArray[np.generic]) -> Cells:
 
 
 def constant(value: bytes, count: int) -> Piece:
-    """Returns the same bytes in each of ``count`` rows."""
+    """Returns a piece with the bytes ``value`` in each of ``count`` rows."""
     if len(value) > _MAX_CONSTANT:
         return shared_field(value)
     row = np.frombuffer(value, np.uint8)
@@ -73,11 +73,10 @@ def constant(value: bytes, count: int) -> Piece:
 
 
 def varints(numbers: Ints) -> Cells:
-    """Returns Avro's int and long: zigzag varints of 1 to 10 bytes.
+    """Encodes numbers as Avro's int and long: zigzag varints of 1 to 10 bytes.
 
-    If the numbers have up to 8 bytes, all bytes are computed at once: the 7-bit groups of a number are spread
-    over the bytes of a word. A byte's top bit, which means that more bytes follow, is set if a higher byte is
-    not 0.
+    If no varint needs more than 8 bytes, the 7-bit groups of each number are spread over the bytes of a
+    64-bit word. The top bit of a byte, which means that more bytes follow, is set if a higher byte is not 0.
     """
     zigzag = (numbers.view(np.uint64) << np.uint64(1)) ^ (numbers >> 63).view(np.uint64)
     largest = int(zigzag.max(initial=0))
@@ -99,9 +98,9 @@ def varints(numbers: Ints) -> Cells:
 
 
 def decimals(column: pa.Decimal128Array) -> Cells:
-    """Returns Avro's decimal as bytes: a length, and the shortest two's complement, big-endian.
+    """Encodes decimals as Avro's bytes: a length, and the shortest two's complement, big-endian.
 
-    The result for a null is meaningless.
+    A null row has any bytes.
     """
     data = _big_endian(column)
     high, low = (data[:, part].copy().view(">u8")[:, 0].astype(np.uint64) for part in np.s_[:8, 8:])
@@ -116,7 +115,7 @@ def decimals(column: pa.Decimal128Array) -> Cells:
 
 
 def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
-    """Returns Avro's decimal as fixed: two's complement, big-endian, of ``size`` bytes.
+    """Encodes decimals as Avro's fixed: two's complement, big-endian, of ``size`` bytes.
 
     Raises OptionError beyond 2 GiB.
     """
@@ -130,7 +129,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
 
 
 def masked(piece: Piece, has: Flags) -> Piece:
-    """Removes the bytes of rows that are not flagged. An EncodedField must be empty in these rows."""
+    """Removes the bytes of rows without a flag in ``has``; an EncodedField must have none there already."""
     if isinstance(piece, EncodedField):
         return piece
     used = (
@@ -235,7 +234,7 @@ def _side_by_side(
 
 
 def values_of(write: Write, rows: pa.Array) -> pa.BinaryArray:
-    """Returns the values of rows; ``write`` encodes whole rows. Raises OptionError beyond 2 GiB."""
+    """Encodes rows by ``write``; returns binary[n]. Raises OptionError beyond 2 GiB."""
     found = joined(write, rows)
     return binary_of(found.buffer, found.offsets)
 
@@ -257,7 +256,7 @@ def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
 
 
 def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
-    """Encodes the items of all rows; returns them as a piece: all items of a row, one after the other."""
+    """Encodes the items of all rows; returns a piece with the items of each row, one after the other."""
     try:
         found = joined(write, items)
     except Misfit as misfit:
