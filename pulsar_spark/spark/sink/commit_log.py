@@ -212,7 +212,7 @@ class CommitLog(Closing):
     def mark(self, transactions: Sequence[TxnId]) -> None:
         """Writes a marker in each transaction, in order, and waits for the receipts.
 
-        Each transaction must include this topic.
+        The log's topic must have been added to each transaction.
         """
         for transaction in transactions:
             record = CommittedRecord(transaction)
@@ -227,16 +227,16 @@ class CommitLog(Closing):
         self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def trim(self) -> None:
-        """Lets the broker remove all records before the intent that was written here."""
+        """Acknowledges all records before the intent that ``write`` stored, so the broker removes them."""
         if self._before_intent is not None:
             self._records.release(self._before_intent)
 
     def make_room(self, error: SendError) -> None:
-        """Acknowledges all records, because a backlog quota blocks producers; writes needed ones again.
+        """Acknowledges all records, because a backlog quota blocks producers; writes needed records again.
 
         Raises SendError, caused by ``error``, if the last intent is for this micro-batch, because all its
-        records are needed. Otherwise its transactions have ended, so markers are not written again. If the
-        driver dies before all needed records are written, the transactions of running tasks time out.
+        records are needed. The transactions of an older intent have ended, so their markers are not needed.
+        If the driver dies in this method, the transactions of running tasks time out.
         """
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:
@@ -285,7 +285,7 @@ def _decoded(
     records: Iterable[StoredRecord],
     left_out: list[tuple[StoredRecord, str]],
 ) -> Iterator[CommitRecord]:
-    """Yields the query's own records after ``last``. Adds other messages to ``left_out``, with the reason."""
+    """Yields valid records after the intent ``last``; adds other messages, with reasons, to ``left_out``."""
     for stored in records:
         try:
             record = None if stored.value is None else form.decode(stored.value)

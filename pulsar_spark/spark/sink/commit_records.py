@@ -59,7 +59,7 @@ class Intent:
     Attributes:
         transactions: distinct transactions of the micro-batch, at least one. The first one's commit commits
             the micro-batch.
-        after: first transaction of the previous intent, which readers compare; None if there was none.
+        after: first transaction of the previous intent, by which readers check the order; None: no intent.
     """
 
     batch: int
@@ -122,7 +122,7 @@ def decode_record(value: bytes) -> CommitRecord:
 
 
 def _parsed(fields: Any) -> CommitRecord:
-    """Returns the record with exactly these fields; raises ValueError."""
+    """Returns the record with exactly these fields; raises ValueError if no record has them."""
     match fields:
         case {"opened": transaction, **others} if not others:
             return OpenedRecord(_transaction(transaction))
@@ -138,10 +138,10 @@ def _parsed(fields: Any) -> CommitRecord:
 
 
 class RecordFormat:
-    """The stored bytes of a query's records: JSON, after its signature if there is a key.
+    """The stored bytes of a query's records: JSON; with a key, the signature and then the JSON.
 
-    The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal. The topic is
-    signed, so records of another log are not accepted. Without a key no signature is verified.
+    The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal. Because the topic
+    is signed, records of another log are not accepted. Without a key no signature is verified.
     """
 
     def __init__(self, topic: str, key: bytes | None) -> None:

@@ -82,7 +82,7 @@ def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: Top
 
 
 def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -> list[TxnId]:
-    """Returns the transactions of a failed micro-batch to abort: all open transactions that its intent lacks.
+    """Returns the transactions to abort after a failed micro-batch: all open ones that its intent lacks.
 
     Once an intent is written, the next run ends its transactions, because the log shows which are committed.
     """

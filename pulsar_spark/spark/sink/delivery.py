@@ -17,12 +17,12 @@ from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topic, read_log_key
 from pulsar_spark.spark.sink.micro_batch import MicroBatch, has_written_before, write_number
 
-# Digits of the query's digest in producer names.
+# Number of hexadecimal digits of the query id's hash in producer names.
 _DIGITS = 16
 
 _log = logging.getLogger(__name__)
 
-# The warning that the driver must log, by query; None: no warning.
+# The warning about the delivery guarantee that the driver must log, by query id; None: no warning.
 _warnings: dict[str | None, str | None] = {}
 
 
@@ -55,8 +55,8 @@ def decide_dedup(
     not given                        yes           no           WHERE_ENABLED
     ===============================  ============  ===========  ====================
 
-    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError, because then
-    the number of the micro-batch determines the ids. If rows have sequence ids, the broker deduplicates.
+    REQUIRED fails if the broker has deduplication disabled; WHERE_ENABLED then writes at least once. If the
+    user sets the initial sequence id, both become an OptionError, because the sink sets the sequence ids.
     """
     found = Dedup.NO
     match delivery:
@@ -113,10 +113,9 @@ def dedup_task(
     *,
     has_sequence_ids: bool,
 ) -> DedupTask | None:
-    """Returns the object by which this task stores each row once; None if the task does not deduplicate.
+    """Returns the state of this task's deduplication; None if the task does not deduplicate.
 
-    ``writes``: the driver's counts of writes, for ``write_number``. Raises the errors of
-    :func:`decide_dedup`.
+    ``writes``: result of ``read_write_numbers``. Raises the errors of :func:`decide_dedup`.
     """
     decision = decide_dedup(
         options.delivery,
@@ -140,7 +139,7 @@ def dedup_task(
 
 
 def log_protection(options: SinkOptions) -> LogProtection:
-    """Returns the protection of the query's log, which only transactions use; reads the key.
+    """Returns the protection of the query's commit log, which only transactions use; reads the key.
 
     Raises:
         OptionError: the key cannot be read, or the reader of the encryption keys cannot be loaded.
@@ -166,7 +165,7 @@ def query_log(options: SinkOptions, batch: MicroBatch | None, writes: Mapping[st
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:
     """Logs the delivery guarantee, once for each query on a machine. Call it after all rows are written.
 
-    Returns a warning that the driver logs once for all tasks, or None.
+    Returns a warning for the driver to log once for all tasks, or None.
     """
     query = None if batch is None else batch.query
     if query not in _warnings:

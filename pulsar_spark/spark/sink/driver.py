@@ -119,7 +119,7 @@ def find_duplicates(
     for topic in sorted(replays):
         own = totals[topic.base]
         total = own if topic == topic.base else {name: own[name] for name in [topic] if name in own}
-        # Some may be partitions of the topic before it became scalable.
+        # The segments of a migrated topic include its classic partitions.
         segments = {segment for each in replays[topic] for segment in each.segments}
         total = total | {name: all_totals[name] for name in segments & all_totals.keys()}
         sent = {name: each.messages - each.found for name, each in total.items()}
@@ -156,7 +156,7 @@ def _stored(
 ) -> tuple[dict[TopicName, Counter[int]], PulsarError | None]:
     """Returns the counts of a micro-batch's stored messages, by partition and run; and an error or None.
 
-    With an error, the counts lack messages. ``segments``: segments that may have such messages.
+    With an error, the counts lack messages. ``segments``: segments to search; none: the topic's partitions.
     """
     try:
         names = segments or client.partitions(topic)

@@ -1,4 +1,4 @@
-"""The micro-batch of which a task writes a part, and the number of a write within it.
+"""The micro-batch of which a task writes a part, and the numbers of the writes in a micro-batch.
 
 Spark passes the query and the number of the micro-batch to tasks as local properties, in a stream and in
 writes of foreachBatch. These properties are internals of Spark, and absent in a plain batch write.
@@ -9,10 +9,9 @@ each topic, from 0 in each run of the query. If rows name their topics, a write 
 number is one that no topic has had yet. Spark's job group identifies the run. If a function sets its own job
 group, the count continues over runs.
 
-The counts also show whether a micro-batch may be a replay, so streams have them, too. Only the first
-micro-batch of a run can be a replay; if the run has committed earlier micro-batches, it is not the first. If
-Spark repeats a whole stage, its tasks look like first attempts. Then the broker's last sequence ids show the
-repetition.
+In streams, writes are counted to see whether a micro-batch may be a replay. Only the first micro-batch of a
+run can be a replay. A later micro-batch is recognized by the run's earlier counts. If Spark repeats a whole
+stage, its tasks look like first attempts. Then the broker's last sequence ids show the repetition.
 """
 
 from __future__ import annotations
@@ -119,13 +118,13 @@ def _numbers(text: str | None, run: str, batch: int) -> dict[str, int]:
 
 
 def _first_batch(text: str | None, run: str, batch: int) -> int:
-    """Returns the first micro-batch whose writes the run has counted; ``batch`` if it has counted none."""
+    """Returns the number of the first micro-batch that the run has counted; ``batch`` if there is none."""
     counted_run, _, _, first = (run, -1, {}, batch) if text is None else json.loads(text)
     return first if counted_run == run and _is_run_id(run) else batch
 
 
 def _next(numbers: Mapping[str, int], topic: TopicName | None) -> int:
-    """Returns the number of the next write: the largest count of topics that may have the same partitions."""
+    """Returns the number of the next write: the maximum count of topics that may share its partitions."""
     if topic is None:
         return max(numbers.values(), default=0)
     same, parts = {str(None), str(topic), str(topic.base)}, f"{topic.base}-partition-"

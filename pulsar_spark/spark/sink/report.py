@@ -1,4 +1,4 @@
-"""The report of a batch's rows, from the tasks to the driver's log and to the user's function."""
+"""Reports of written rows: from tasks to the driver, and from there to its log and the user's function."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def report_batch(
 
     ``batch``: id of the micro-batch; None in a batch write. ``callback``: dotted name of a function with the
     arguments ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. Its errors are only logged,
-    because the rows are already written. Other arguments as for :func:`metrics_of`.
+    because the rows are already written. ``duplicates``: possibly duplicated messages, by topic partition.
     """
     metrics = metrics_of(reports, duplicates)
     what = "the batch" if batch is None else f"micro-batch {batch}"

@@ -57,8 +57,8 @@ def write_task(
 ) -> WriterCommitMessage:
     """Sends the rows of one Spark partition; returns after the brokers have acknowledged all rows.
 
-    ``schemas``: the driver's choice, by topic. ``writes``: the driver's counts, for ``dedup_task``. ``log``:
-    the query's log if there are transactions; None in a batch write.
+    ``schemas``: schemas that the driver has chosen, by topic. ``writes``: result of ``read_write_numbers``.
+    ``log``: the query's commit log if there are transactions; None in a batch write.
 
     Raises:
         PulsarError: not all rows are acknowledged.
@@ -79,7 +79,7 @@ def write_task(
     micro = None if log is None else micro_batch()
     if micro is None:
         return report
-    # The driver counts writes with ``micro_batch``, so the run's later micro-batches need not read the log.
+    # ``micro_batch`` lets the driver count the write, so later micro-batches of the run do not read the log.
     return replace(report, micro_batch=(micro.query, micro.run, micro.number))
 
 
@@ -150,9 +150,9 @@ def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
 def _producer_options(options: SinkOptions, transaction: Transaction | None) -> ProducerOptions:
     """Returns the options of this task's producers. A name from the user is made unique to the task.
 
-    In a transaction the name is unique to the transaction, too. Otherwise a deduplicating broker could take
-    messages for those of an earlier transaction and drop them. This would not be noticed, because rows in
-    transactions cannot be compared.
+    In a transaction the name is unique to the transaction, too. Otherwise a broker with deduplication could
+    drop messages as duplicates of an earlier transaction's. The sink could not detect this, because it cannot
+    compare rows in transactions.
     """
     producer, context = options.producer, TaskContext.get()
     if producer.name is None:

@@ -1,9 +1,9 @@
 """The schemas of written rows: chosen by the driver, or by a task for topics that rows name.
 
-A replay of a micro-batch must produce the same bytes. So if the option names the topic, the driver chooses
-its schema before any row is written. If each row names its topic, tasks choose, once per topic, and all tasks
-choose the same. Another program may register a new version between two runs. So a task that finds rows of the
-earlier run uses their version.
+A replay of a micro-batch must produce the same bytes. So if the option ``topic`` is set, the driver chooses
+the topic's schema before any row is written. If each row names its topic, each task chooses the schema once
+per topic, and all tasks choose the same one. Another program may register a new version before a replay. So
+a task that finds rows of the earlier run uses the version of these rows.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class TopicEncoders:
         return self._encoders[topic]
 
     def _earlier(self, topic: TopicName) -> ValueEncoder | None:
-        """Returns an encoder by the schema version of the rows that an earlier run has stored.
+        """Returns the encoder for the schema version of the rows that an earlier run has stored.
 
-        None if no row is stored, or the version is the chosen one, or the version does not fit the rows; in
-        the last case the stored rows count as different.
+        None if no row is stored, if ``schema`` has the same version, or if the version does not fit the rows.
+        In the last case the stored rows count as different.
         """
         if self._replay is None:
             return None
@@ -159,10 +159,10 @@ def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | 
 
 
 def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, VersionedSchema | None]:
-    """Returns the options with the encoding and keys of the topic's schema, and with the user's schemas.
+    """Returns the options, completed by the topic's latest schema and the user's schemas; and that schema.
 
-    Also returns the topic's latest schema, for :func:`pinned_schemas`; None: the topic has none. If rows name
-    topics, or the topic has no schema, the options decide the encoding.
+    The topic's schema determines the encoding and whether values have keys. If rows name topics, or the topic
+    has no schema, the user's options do, and the second result is None.
 
     Raises:
         OptionError: the user's schema is invalid, or has no effect.

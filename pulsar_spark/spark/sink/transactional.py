@@ -7,8 +7,8 @@ A micro-batch is committed at one moment: when its first transaction is committe
 3. It commits the other transactions. From now on a restart writes no rows, but commits the remaining ones.
 
 So a replay may have its rows in another order or in another number of Spark partitions. Rows are lost in one
-case: a driver dies during step 3 and restarts after the transactions' timeout. Every restart reports this as
-an error, until the user decides.
+case: a driver dies during step 3 and restarts after the transactions' timeout. Then every restart raises a
+TransactionError, until the user has followed 'Transactions' in docs/operations.md.
 
 ``commit_steps`` decides the next step; this module executes it.
 """
@@ -79,13 +79,13 @@ def write_in_transaction(
 def commit_batch(
     client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection, ttl: float
 ) -> None:
-    """Commits all transactions of a micro-batch, or none and raises; a committed micro-batch is not changed.
+    """Commits all transactions of a micro-batch; if an earlier run has committed it, finishes that commit.
 
     Waits for an unreachable broker until the transactions time out, ``ttl`` seconds.
 
     Raises:
-        TransactionError: transactions timed out. The text says whether no transaction is committed, so that a
-            restart writes the batch again, or some are.
+        TransactionError: transactions timed out. The text says whether some are committed, or none; if none
+            is, a restart writes the batch again.
         PulsarError: a broker could not be reached; a restart continues the commit.
     """
     topic, written = _written(reports)
@@ -100,9 +100,9 @@ def commit_batch(
 
 
 def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
-    """Aborts the transactions of a failed micro-batch, except those of its intent, which the next run ends.
+    """Aborts the transactions of a failed micro-batch. If its intent names some, the next run ends these.
 
-    If no task has succeeded, the query is unknown here, and its next commit aborts the transactions.
+    If no task has succeeded, no report names the query's log. Then the next commit aborts the transactions.
     """
     topic, ids = _written(reports)
     written: Sequence[TxnId] = sorted(set(ids))
@@ -153,8 +153,8 @@ def _take_step(step: CommitStep, log: CommitLog, transactions: Transactions) -> 
             assert intent is not None
             log.write(intent)
         case CommitAction.MARK:
-            # On a repeated step, this call finds transactions that have ended meanwhile: they must not get a
-            # marker.
+            # If the step is repeated, ``add`` fails for transactions that have ended since the last attempt,
+            # so no marker is written in them.
             failures = _failures(ids, lambda each: transactions.add(each, [log.topic]))
             if not failures:
                 try:
