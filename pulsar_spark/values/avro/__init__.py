@@ -1,5 +1,5 @@
-"""Values of schemas in Avro's JSON: their types, AVRO payloads -> columns, and columns -> payloads.
+"""Parses schemas in Avro's JSON, decodes AVRO payloads to columns, and encodes columns as AVRO payloads.
 
-``resolve`` makes a tree of steps from two schemas, and ``readers`` run the steps over all rows at once. Owns
-the meaning and the validity of bytes. Must not know schemas that contain Avro's, such as KEY_VALUE.
+``resolve`` makes a tree of steps from two schemas, and ``avro_read`` runs each step over all rows at once.
+Owns the check of AVRO payloads. Must not depend on schemas that contain Avro's, such as KEY_VALUE.
 """

@@ -1,8 +1,8 @@
-"""Values of kind AVRO -> a column of the reader's type, all rows of a field at a time.
+"""Decodes AVRO payloads to a column, one field of all rows at a time.
 
-A step becomes a reader: a function that reads a value of each row into one array. A reader receives positions
-and their rows, and returns the values as an array, and the positions after the values. The array is None if
-the values are not wanted.
+Each step (see ``steps``) becomes a Reader, a function that decodes one value of each row. A Reader receives
+the positions of the values in the payloads, and their rows. It returns the values as an array, and the
+positions after the values. The array is None if the query does not need the values.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from pulsar_spark.values.value_bounds import (
     too_large,
 )
 
-# Limits of one call, so that its values fit into the processor's caches. Calls with large values have about
-# _MIN_ROWS rows, or up to _MAX_BYTES, because each numpy call has an overhead.
+# Limits of the rows that one call decodes, so that they fit into the processor's caches. If rows are large, a
+# call has about _MIN_ROWS rows, but at most _MAX_BYTES, because each numpy call has an overhead.
 _MAX_ROWS = 16_384
 _MIN_ROWS = 1_000
 _MIN_BYTES = 1 << 20
@@ -107,7 +107,7 @@ class _AvroDecoder:
         return f"{len(value) - end} bytes remain after the value"
 
     def _is_good(self, payload: bytes, row: int, work: ValueWork) -> bool:
-        """Whether a payload is a valid value that exceeds neither its limit of memory nor that of work."""
+        """Whether a payload is a valid value within its limits of memory and work."""
         value = _value_of(payload, left := work.left(row))
         is_good = True
         try:
@@ -154,7 +154,7 @@ def _value_of(payload: bytes, work: float = math.inf) -> AvroValue:
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
-    """Yields the first and the end row of each slice that is decoded in one call."""
+    """Yields the index of the first row, and the index after the last, of the rows of each call."""
     if not len(values):
         return iter(())
     offsets = offsets_of(values)
@@ -297,7 +297,7 @@ def _decimals(
 
 
 def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
-    """Returns the last ``size`` of the 8 bytes before ``end`` as a signed number; 0 if the size is 0."""
+    """Reads the last ``size`` of the 8 bytes before ``end`` as a big-endian signed number; size 0 gives 0."""
     whole = payloads.words[end - 8].byteswap().view(np.int64)
     unused = (8 - np.clip(size, 1, 8)) * 8
     return np.where(size > 0, (whole << unused) >> unused, 0)
@@ -365,7 +365,7 @@ def _record_reader(step: steps.RecordStep) -> Reader:
 
 
 def _union_reader(step: steps.UnionStep) -> Reader:
-    """Returns the reader of a union, which makes the struct of members once, not once for each branch."""
+    """Returns the reader of a union; it makes one struct array for all branches, not one for each."""
     kind = step.type
     assert kind is not None
     is_struct = any(isinstance(each, steps.MemberStep) for each in step.branches)

@@ -1,4 +1,4 @@
-"""Avro's JSON -> a tree of types, and the Arrow type of each.
+"""Parses a schema in Avro's JSON to a tree of types, and returns the Arrow type of each.
 
 Anyone may have written the JSON, so its size, depth and names are bounded. Errors have the path of the field:
 names joined by dots, ``[]`` for items of an array, ``{}`` for values of a map. Like Pulsar's broker,
@@ -25,7 +25,7 @@ MAX_DEPTH = 48  # maximum depth of types
 MAX_NAME = 1_000  # maximum characters of a name or symbol
 FLOAT_OVERFLOW: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
 
-_MAX_NUMBER_BRANCHES = 3  # of a union that becomes one number column: two types of numbers, and null
+_MAX_NUMBER_BRANCHES = 3  # branches of a union that becomes one number column: two number types and null
 _MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 LOCAL_TIMESTAMPS: Final = tuple(f"local-{each}" for each in TIMESTAMPS)
@@ -66,7 +66,7 @@ class AvroFixed:
 
 @dataclass(frozen=True, slots=True)
 class AvroEnum:
-    """An enum: one of its symbols. ``default`` replaces symbols that the reader does not have."""
+    """An enum. The reader's ``default`` replaces the writer's symbols that the reader does not have."""
 
     name: str
     symbols: tuple[str, ...]
@@ -123,9 +123,9 @@ class AvroRecord:
 
 @dataclass(frozen=True, slots=True)
 class AvroRecursive:
-    """A record inside itself, which has no column.
+    """A use of a record within the record's own definition; it has no column.
 
-    ``definition``: the record, in a list that is empty until the record is parsed.
+    ``definition``: a list that contains the record as soon as the record is parsed.
     """
 
     name: str
@@ -183,7 +183,7 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     A field that contains its own record is left out.
 
     Raises:
-        UnsupportedError: a record contains itself, but not in a field that could be left out.
+        UnsupportedError: ``avro`` is recursive itself, or its items are, so that no field can be left out.
     """
     if isinstance(avro, AvroRecursive):
         raise avro.error
@@ -265,8 +265,8 @@ def _common_number(members: tuple[AvroType, ...]) -> pa.DataType | None:
 
 class _Parser:
     def __init__(self) -> None:
-        self._named: dict[str, tuple[AvroType, int, int]] = {}  # type, size and depth, by full name
-        self._open: dict[str, list[AvroRecord]] = {}  # records that are being parsed
+        self._named: dict[str, tuple[AvroType, int, int]] = {}  # full name -> type, number of nodes, height
+        self._open: dict[str, list[AvroRecord]] = {}  # full name -> ``definition``, while it is parsed
         self._nodes = 0
         self._deepest = 0
 
@@ -447,7 +447,7 @@ def _texts(values: object, what: str, path: str) -> tuple[str, ...]:
 
 
 def shown_name(name: str) -> str:
-    """Returns a name or path for errors."""
+    """Returns a name or path as text for errors: quoted, in ASCII, and cut after 100 characters."""
     return ascii(name if len(name) <= 100 else f"{name[:100]}...") if name else "(the root)"
 
 

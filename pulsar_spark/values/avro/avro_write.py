@@ -1,9 +1,8 @@
-"""Columns -> values of AVRO schemas: raw datums without a header, all rows of a field at a time.
+"""Encodes columns as values of AVRO schemas: raw datums without a header, one field of all rows at a time.
 
-The fields of a record are pieces that are joined side by side. If some rows are null, values other than
-scalars are encoded for the rows that are not null, and then spread over all rows. The items of arrays are
-encoded as rows, and their bytes follow one another. An array or map is one block with a count, without a size
-in bytes.
+The bytes of a record's fields are joined row by row. If some rows of a record, array or map are null, only
+the other rows are encoded. The items of all arrays are encoded as one column, and then joined for each array.
+An array or map is one block with an item count, without a size in bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from pulsar_spark.values.interfaces import ValueEncoder
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Returns the encoder of rows, see ``formats.encoder``; the text of a SchemaError lists all misfits.
+    """Returns the encoder of rows; see ``formats.encoder``. A SchemaError lists all columns that do not fit.
 
     A field without a column has its default. A timestamp fits a field of milliseconds if it is a whole number
     of milliseconds. An integer fits a floating point field if the integer loses no digits.
@@ -55,7 +54,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _writer(found: ColumnFit) -> Write:
-    """Returns the writer of a field, which writes the index of the branch if the field is a union."""
+    """Returns the function that encodes a field; if the field is a union, with the index of the branch."""
     if isinstance(found.avro, AvroUnion):
         return _members(found)
     write = _plain_writer(found)
@@ -130,7 +129,7 @@ def _branch(write: Write, branch: int) -> Write:
 
 
 def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
-    """Returns the writer of a union of null and one branch; ``write`` receives null rows if ``is_scalar``."""
+    """Encodes a union of null and one branch; ``write`` receives null rows, too, if ``is_scalar``."""
     write_all = _branch(write, branch)
 
     def write_some(column: pa.Array) -> list[Piece]:
@@ -185,7 +184,7 @@ def _record(found: ColumnFit, avro: AvroRecord) -> Write:
 
 
 def default_bytes(field: AvroField, path: str, defaults: Defaults) -> bytes:
-    """Returns the bytes of a field's default; its type needs a column only if the default is not empty."""
+    """Encodes a field's default; recursive types are allowed if the default is null, ``[]`` or ``{}``."""
     avro = field.type
     if field.default is None and has_null(avro):
         branches = map(is_null, avro.branches) if isinstance(avro, AvroUnion) else ()
@@ -201,7 +200,7 @@ def default_bytes(field: AvroField, path: str, defaults: Defaults) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Returns Avro's int or long."""
+    """Encodes a number as Avro's int or long."""
     return bytes(pieces.joined(lambda column: [pieces.varints(column.to_numpy())], pa.array([number])).buffer)
 
 
@@ -225,7 +224,7 @@ def _map(found: ColumnFit) -> Write:
 
 
 def _blocks(column: pa.ListArray | pa.MapArray, write_item: Write) -> list[Piece]:
-    """Writes an array or map as a count, its items, and an end if it has items."""
+    """Encodes arrays or maps: the item count, the items, and a 0 byte at the end if there are items."""
     items, starts = pieces.items_of(column)
     counts = np.diff(starts)
     end = pieces.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)

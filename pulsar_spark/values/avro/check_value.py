@@ -1,7 +1,7 @@
-"""Checks values one by one: returns a value's end, or raises its first mistake.
+"""Checks single values: returns the position after a value, or raises an error for its first mistake.
 
-The checks find exactly the mistakes that the readers of columns find. They find the ends of arrays if a few
-rows have many items, refuse large values before they use memory, and locate the mistake of a bad value.
+The checks find exactly the mistakes that ``avro_read`` finds. Used to find the ends of arrays if only few
+rows have more items, to refuse large values before they use memory, and to say why a value is bad.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class BadAvroError(Exception):
 
 @dataclass(slots=True)
 class AvroValue:
-    """The bytes of one row.
+    """One row: its bytes are in ``bytes``, up to the index ``end``.
 
     Attributes:
-        credit: remaining bytes for items that are larger than their payload; see ``AvroPayloads.credit``.
+        credit: remaining bytes of the allowance ``AvroPayloads.credit``.
         room: column memory that the row's items may still use; None: memory is not limited.
         work: units of work that the row may still use.
     """
@@ -69,7 +69,7 @@ Walker: TypeAlias = Callable[[AvroValue, int], int]
 
 
 def walker(step: steps.Step) -> Walker:
-    """Returns the function that checks a value of a step and returns the position after it."""
+    """Returns the function that checks a value by its step, and returns the position after the value."""
     return _WALKERS[type(step)](step)
 
 
@@ -93,7 +93,7 @@ def _read_varint(value: AvroValue, position: int) -> tuple[int, int]:
 
 
 def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
-    """Returns a block's item count and first position; subtracts ``cost`` from the credit for each item."""
+    """Returns a block's item count and its first item's position; each item uses ``cost`` of the credit."""
     count, position = _read_varint(value, position)
     if count < 0:
         count = -count
@@ -169,7 +169,7 @@ def _bytes(step: steps.BytesStep) -> Walker:
 def _check_decimal(raw: bytes, precision: int) -> None:
     if not raw:
         raise BadAvroError("a decimal without bytes")
-    # Bytes that only repeat the sign are dropped first, because a long number takes long to compute.
+    # Only the last 17 bytes become a number, because long numbers take long; others may only repeat the sign.
     short = raw[-17:]
     sign = b"\xff" if short[0] >= 0x80 else b"\x00"
     number = int.from_bytes(short, "big", signed=True)

@@ -1,8 +1,8 @@
-"""Defaults of fields: JSON of the schema -> checked values -> columns.
+"""Checks the defaults of fields in a schema's JSON, and converts them to columns.
 
-All readers and writers share these rules. Avro requires that the default of a union is a value of its first
-branch, but clients also write values of other branches. Readers read a missing field as null if it has no
-default, or a null default, whatever its type. Such a null cannot be written.
+Avro requires that the default of a union is a value of its first branch, but clients also write values of
+other branches, so these are accepted. Readers read a missing field as null if it has no default, or a null
+default, whatever its type. Such a null cannot be written if the type does not allow null.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pulsar_spark.values.encode.pieces import Write
 from pulsar_spark.values.time_units import NANOS_OF_DAY, unit_of
 
 MAX_VALUES: Final = 100_000  # maximum values in a schema's defaults, because each takes time
-_MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults; nested defaults count repeatedly
+_MAX_TEXT: Final = MAX_BYTES  # maximum length of all text in defaults; counts nested defaults repeatedly
 _MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
 _FLOAT: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 
@@ -73,10 +73,10 @@ class Defaults:
         self._is_exact = False
         self._left = MAX_VALUES
         self._text_left = _MAX_TEXT
-        self._symbols: dict[str, frozenset[str]] = {}  # by the enum's name
+        self._symbols: dict[str, frozenset[str]] = {}  # name of an enum -> its symbols
 
     def constant(self, field: AvroField, target: pa.DataType, path: str) -> Constant:
-        """Returns the default of a field as a column of the target's type; null: no default, or null.
+        """Returns a field's default as a column of one row, of type ``target``; null: no default, or null.
 
         Raises:
             SchemaError: the default is not a value of the field's type.
@@ -102,7 +102,7 @@ class Defaults:
     def written(
         self, field: AvroField, path: str, writer: Callable[[ColumnFit], Write], *, is_exact: bool
     ) -> bytes:
-        """Returns the bytes of a field's default, written as a column of one row; raises as ``constant``.
+        """Returns a field's default, encoded by ``writer``; raises as :meth:`constant`.
 
         ``is_exact``: nanoseconds in a default are an error, because columns have only microseconds.
         """
@@ -136,9 +136,9 @@ class Defaults:
         return text
 
     def _value(self, avro: AvroType, json: object, target: pa.DataType | None) -> object:
-        """Checks a value, and returns an object for pyarrow to convert to an item of the target's type.
+        """Checks a value, and returns an object that pyarrow can convert to ``target``.
 
-        ``target``: None for a value that the column lacks; pyarrow ignores it.
+        ``target``: None for a field that the column lacks; pyarrow ignores the returned object.
         """
         self._count()
         if isinstance(avro, AvroUnion):
@@ -175,7 +175,7 @@ class Defaults:
         return value if target is None else _number_of(avro, value, target)
 
     def _member(self, avro: AvroUnion, json: object, target: pa.DataType | None) -> object:
-        """Returns the value of the first branch that has such a value."""
+        """Converts a default to a value of the first branch that accepts it."""
         members = 0
         for branch in avro.branches:
             name = ""
@@ -222,7 +222,7 @@ def _text(json: object) -> str:
 
 
 def _bytes(avro: AvroPrimitive | AvroFixed, json: object) -> bytes:
-    """Returns the bytes of a text in Avro's JSON, which has a character for each byte."""
+    """Decodes bytes in Avro's JSON: a text in which each character, U+0000 to U+00FF, is a byte."""
     try:
         value = _of(str, json).encode("latin-1")
     except UnicodeEncodeError:

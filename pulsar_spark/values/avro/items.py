@@ -1,10 +1,10 @@
-"""Finds the items of arrays and the entries of maps, which are in blocks.
+"""Finds the positions of the items of arrays and of the entries of maps, which are stored in blocks.
 
 If items have one size or are varints, one call finds them for all rows, because their positions follow from
 the block's start. Other items are found in waves: the first call finds item 0 of each row, the next call item
 1. The items of the last few rows are found one by one, because a wave takes as long as about 64 single items,
 whether it has one row or a thousand, and longer if items contain arrays. Found items are then read in one
-call. Of a large value, only some items are found and read at a time, which bounds temporary arrays.
+call; the items of a large value are read in several calls, which bounds temporary arrays.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, ite
 
 # Maximum rows whose items are found one by one, not in waves; higher if items contain arrays.
 FEW_ROWS = 64
-# Items of one size, and varints, need no waves. Maximum rows whose blocks of such items are found one by one.
+# Maximum rows whose blocks are found one by one, if the items have one size or are varints.
 _FEW_KNOWN = 12
 ITEMS_AT_ONCE = 1 << 16  # maximum items that a ``Take`` receives in one call, which bounds temporary arrays
 _BYTES_AT_ONCE = 1 << 20  # bytes of a value after which the items found one by one are read
 _BLOCKS_AT_ONCE = 1 << 14  # number of blocks found one by one after which their items are read
 _MAX_COUNT = 1 << 32  # a block with more items is charged as this count, which exceeds any row's credit
 
-# Receives positions of items, in the order of arrays, and the index of the array of each item.
+# Receives the positions of items, sorted by array, and for each item the index of its array.
 Take: TypeAlias = Callable[[Ints, Ints], None]
 
 
@@ -74,7 +74,7 @@ class ItemsFinder:
         return offsets_from(total, np.int32), after
 
     def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-        """Reads the heads of blocks; returns item counts, 0 in bad rows, and the positions of first items."""
+        """Reads the item counts of blocks; returns counts, 0 in bad rows, and positions of first items."""
         count, after = read_varints(payloads, position, rows)
         negative = np.flatnonzero(count < 0)
         if len(negative):
@@ -127,7 +127,7 @@ class ItemsFinder:
     def _one_by_one(
         self, payloads: AvroPayloads, row: int, owner: int, left: int, position: int, total: Ints, rest: _Rest
     ) -> int:
-        """Finds the remaining items of one array, adds their number to ``total``; returns the array's end."""
+        """Finds the remaining items of one array, one by one; returns the position after the array."""
         walk = self._walk
         value = payloads.value_of(row, int(payloads.end[row] - payloads.start[row]))
         limit = position + _BYTES_AT_ONCE
@@ -193,9 +193,9 @@ class ItemsFinder:
     def _block_ends(
         self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """Returns the items of each block, the position of its first item, and the position after the block.
+        """Returns each block's number of items, position of the first item, and position after the block.
 
-        If items are varints, the second is the number of the first item's end in ``VarintEnds``.
+        If items are varints, the number of the first item's end in ``VarintEnds`` replaces its position.
         """
         if self._width is not None:
             return count, begin, begin + count * self._width
@@ -212,9 +212,9 @@ class ItemsFinder:
     def _blocks_of_one(
         self, payloads: AvroPayloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
     ) -> tuple[int, int | None]:
-        """Finds blocks of one array, at most as many as are read at once.
+        """Finds blocks of one array, until the array ends or ``blocks.are_many``.
 
-        Returns the position after the blocks, twice if more blocks may follow, otherwise with None.
+        Returns the position after the blocks, and where to continue; None: the array has no more blocks.
         """
         value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
         end = value.end
@@ -251,7 +251,7 @@ class ItemsFinder:
 
 
 class _Blocks:
-    """The blocks of many arrays. Arrays may alternate, but the blocks of each array are added in order."""
+    """The blocks of many arrays, added in any order of arrays, but in order within an array."""
 
     def __init__(self) -> None:
         self._waves: list[tuple[Ints, Ints, Ints]] = []
@@ -270,7 +270,7 @@ class _Blocks:
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
-        """Yields positions of items and the indexes of their arrays, in the order of arrays."""
+        """Yields the positions of items, sorted by array, and for each item the index of its array."""
         ones = tuple(np.frombuffer(column, np.int64) for column in self._ones)
         owner, at, count = (np.concatenate(columns) for columns in zip(*self._waves, ones, strict=True))
         if len(self._waves) > 1 or len(ones[0]):
@@ -294,9 +294,9 @@ class _Blocks:
 
 
 class _Rest:
-    """Items that are found one by one.
+    """Collects the positions of items that are found one by one, and passes them to ``take``.
 
-    ``take`` receives the items when their number is ITEMS_AT_ONCE; None: all stay in ``starts``.
+    ``take`` receives the items when there are ITEMS_AT_ONCE; None: all stay in ``starts``.
     """
 
     def __init__(self, take: Take | None) -> None:
@@ -331,7 +331,7 @@ def _take_in_order(
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # An array in ``rest`` has an item in each wave. Its items in ``rest`` are adjacent, and follow these.
+        # An array in ``rest`` has one item in each wave; its adjacent items in ``rest`` come after them.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

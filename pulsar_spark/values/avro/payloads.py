@@ -1,9 +1,8 @@
-"""AvroPayloads: the bytes of many rows, with the start and end of each row, and the bad rows; reads varints.
+"""AvroPayloads: the bytes of many rows, with the start and end of each row, and flags of bad rows.
 
-Readers move from position to position. A position is an index into ``bytes``, never after the end of its row:
-if a value would end after the row, the row is bad, and the position becomes the row's end. So no value has
-bytes outside its row. Readers do load bytes outside the row, because they load varints 8 bytes at once and
-check ends after several fields. The loaded bytes are always in the buffer.
+A position is an index into ``AvroPayloads.bytes``. If a value would end after its row, the row is bad, and
+the position becomes the row's end. So no value has bytes outside its row. Readers may load bytes outside the
+row, but never outside the buffer: they load varints 8 bytes at once, and check ends after several fields.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SLACK = 4096  # bytes after the last row, because positions may exceed a row's e
 
 
 class VarintEnds:
-    """The positions of all bytes below 0x80, called ends because a varint ends there; numbered from 0.
+    """The positions of all bytes below 0x80, called ends, because a varint may end there; numbered from 0.
 
     Uses four bytes of memory for each end. ``whole``: bytes to search; at least one is below 0x80.
     """
@@ -86,7 +85,7 @@ class AvroPayloads:
         offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
-        # In Arrow's memory, which is reused when freed; numpy's memory is mapped page by page each time.
+        # Allocated by Arrow, which reuses freed memory; numpy would map new pages each time.
         self.buffer = pa.allocate_buffer(end + SLACK + _PAD)
         whole = np.frombuffer(self.buffer, np.uint8)
         whole[:_PAD] = whole[end:] = 0
@@ -135,25 +134,25 @@ class AvroPayloads:
 
     @property
     def credit(self) -> Ints:
-        """Returns each row's credit: the remaining bytes for items that are larger than their payload.
+        """Returns each row's credit, an allowance in bytes for items that have no bytes or long defaults.
 
         A row's credit starts at its size in bytes; a row that uses more is bad. So a short payload never
-        becomes a long array of empty items, or of long defaults.
+        becomes a long array of such items.
         """
         if self._credit is None:
             self._credit = self.end - self.start
         return self._credit
 
     def value_of(self, row: int, credit: int) -> AvroValue:
-        """Returns a row for ``check_value``, which reads values one by one."""
+        """Returns a row for the functions of ``check_value``, which read single values."""
         return AvroValue(self.bytes.data, int(self.end[row]), credit, None, self.work.left(row))
 
     def take_work(self, row: int, value: AvroValue) -> None:
-        """Counts the work of a row that was read by itself; marks the row bad if it exceeds its limit."""
+        """Subtracts the work that ``value`` used from the row's work; marks the row bad if none is left."""
         self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
 
     def count_wave(self, rows: Ints, units: float) -> None:
-        """Counts ``units`` of work, shared by ``rows``, for a wave: a call that finds an item of each row."""
+        """Counts ``units`` of work, divided among ``rows``, for a wave: a call that finds an item of each."""
         self._waves += 1
         if self._waves % _WAVES == 0 and self.work.is_limited:
             some = np.unique(rows)
@@ -249,7 +248,7 @@ def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints
 
 
 def _sizes(word: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ints]:
-    """Returns the flags of bytes that end a varint; for the first varint of each word, its mask and size."""
+    """Returns for each word: flags of bytes below 0x80; mask of its first varint; size of that varint."""
     stops = ~word & _STOP
     upto = stops ^ (stops - _U(1))  # all bits if ``stops`` is 0: no varint ends in the word
     return stops, upto, (((upto & _ONES) * _ONES) >> _U(56)).view(np.int64)

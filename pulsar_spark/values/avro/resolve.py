@@ -1,4 +1,4 @@
-"""A writer's and a reader's type -> steps, by Avro's rules of schema resolution, with some leniency.
+"""Makes the steps that read a writer's type as a reader's, by Avro's schema resolution with three changes.
 
 * A field that the writer does not have and that has no default is null.
 * Names of records, enums and fixed types need not be equal, unless a union has several types of that kind,
@@ -39,7 +39,7 @@ from pulsar_spark.values.avro.defaults import Defaults, has_null
 from pulsar_spark.values.interfaces import type_name
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 
-# For each kind of the writer, the kinds that it may be read as. ``time``: Spark's type of times of day.
+# Writer's kind -> the other kinds that it may be read as. ``time``: Spark's type of times of day.
 PROMOTIONS: Final = {
     "int": ("long", "float", "double", "time"),
     "long": ("float", "double", "time"),
@@ -66,7 +66,7 @@ _ByName: TypeAlias = "dict[str, list[AvroType]]"
 
 
 class _TargetError(SchemaError):
-    """The target is Spark's time, but the field is not a time of day. No branch of a union can help."""
+    """The target is Spark's time, but the field is not a time of day. Other branches are not tried."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
@@ -111,7 +111,7 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
 
 
 def check_times(writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> None:
-    """Raises SchemaError if the kinds of times differ, or only the target is a time of day.
+    """Raises SchemaError if both types are times of different kinds, or only the target is a time of day.
 
     Otherwise, for example, days would be read as milliseconds.
     """
@@ -140,7 +140,7 @@ class _Resolver:
         *,
         has_siblings: bool = False,
     ) -> steps.Step:
-        """Returns a type's step; ``has_siblings``: as for :meth:`Branches.candidates`."""
+        """Returns the step of a writer's type; ``has_siblings``: see :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -216,7 +216,7 @@ class _Resolver:
             except _TargetError:
                 raise
             except SchemaError as error:
-                # The path is removed, because the error of a bad value begins with it.
+                # The path is removed, because the error of a bad value already begins with the path.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
         if all(isinstance(branch, str) for branch in branches):
             raise _mismatch(writer, reader, path)
@@ -258,7 +258,7 @@ class _Resolver:
 
 
 def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
-    """Returns the reader's field that each writer's field is read as, by the writer's name."""
+    """Returns the name of a writer's field -> the reader's field that it is read as."""
     theirs = {field.name for field in writer.fields}
     found = {field.name: field for field in reader.fields if field.name in theirs}
     for field in reader.fields:
@@ -271,9 +271,9 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 
 
 class Branches:
-    """Finds the branches that a type may be read as; the time does not depend on the number of branches.
+    """Finds the reader's branches that a writer's type may be read as, by dictionaries.
 
-    ``types``: branches of a union, or a type that is not a union.
+    ``types``: branches of the reader's union, or the reader's only type.
     """
 
     def __init__(self, types: Iterable[AvroType]) -> None:
@@ -300,7 +300,7 @@ class Branches:
         return self._members[id(branch)]
 
     def candidates(self, writer: AvroType, *, has_siblings: bool = False) -> Iterator[AvroType]:
-        """Yields the branches that a type may be read as, by name, alias, short name, kind, promotion.
+        """Yields the branches that ``writer`` may be read as; the best matches come first.
 
         Args:
             writer: type that is not a union.
@@ -322,7 +322,7 @@ class Branches:
                         yield branch
 
     def renamed(self, writer: AvroType) -> AvroType | None:
-        """Returns the branch whose name is one of the aliases of ``writer``."""
+        """Returns the branch of the same class whose name is an alias of ``writer``; None: no such branch."""
         old = (branch for alias in getattr(writer, "aliases", ()) for branch in self._names.get(alias, ()))
         return next((branch for branch in old if type(branch) is type(writer)), None)
 
@@ -340,7 +340,7 @@ def _short(name: str) -> str:
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
     if reader.kind != writer.kind:
-        # A decimal is not read as text, nor text as one. Avro would do so, because it ignores logical types.
+        # Decimals and text are not read as each other; Avro would do so, because it ignores logical types.
         is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
         if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
             raise _mismatch(writer, reader, path)
@@ -392,11 +392,11 @@ def new_values(newer: AvroType, older: AvroType, path: str = "", *, has_tags: bo
     Such values are nulls, symbols, and branches of a union that no branch of the older type reads.
 
     Args:
-        has_tags: True if a payload has the number of its branch, as in Avro. In JSON a renamed branch is
-            found by its fields.
+        has_tags: True if a payload has the index of its branch, as in Avro; False for JSON, where a renamed
+            branch is found by its fields.
 
     Yields:
-        Words such as ``x as null``, ``e as 'Q'`` and ``u as record 'R'``.
+        Texts such as ``x as null``, ``e as 'Q'`` and ``u as record 'R'``.
     """
     where = path or "the value"
     if has_null(newer) and not has_null(older):

@@ -1,7 +1,7 @@
-"""Steps: the tree that decodes the bytes of a writer's type, which ``resolve`` makes and readers traverse.
+"""Steps: a tree with a node for each type of the writer's schema, which says how its values are decoded.
 
-``type`` of a step is the type of its column. None: the value is not wanted, so readers find its end without
-decoding it.
+``resolve`` makes the tree. ``type`` of a step is the type of its column. None: the query does not need the
+value, so readers only find the value's end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# Bytes of text (see ``added_text``) for which a list item uses one byte of ``AvroPayloads.credit``.
+# A list item uses one byte of ``AvroPayloads.credit`` for this many bytes of text, see ``added_text``.
 TEXT_PER_BYTE = 64
 
 
@@ -101,7 +101,7 @@ class EnumStep:
 
 @dataclass(frozen=True, slots=True)
 class ListStep:
-    """An array, or a map, whose items are records of a key and a value: blocks of items."""
+    """Blocks of items: an array; or a map, whose items are records of a key and a value."""
 
     type: pa.DataType | None
     item: Step
@@ -114,7 +114,7 @@ class FieldStep:
 
     Attributes:
         name: name for errors; None for the key and the value of a map.
-        index: index in the struct; -1: the reader does not want it.
+        index: index in the struct; -1: the struct lacks the field.
     """
 
     name: str | None = field(compare=False)
@@ -128,7 +128,7 @@ class RecordStep:
 
     Attributes:
         constants: index in the struct and default, for each field that the writer does not have.
-        reason: reason why the reader has no value for such a field, so that each value is bad; empty: none.
+        reason: error text if such a field has an invalid default, which makes every value bad; empty: none.
     """
 
     type: pa.DataType | None
@@ -150,11 +150,11 @@ class UnionStep:
 
 @dataclass(frozen=True, slots=True)
 class MemberStep:
-    """A value that becomes one member of the struct of a reader's union.
+    """A value whose column is one field of the struct for a reader's union.
 
     Attributes:
         type: type of the struct; not compared, because comparing it for each of many members takes long.
-        index: index of the struct's field; -1: the member is not wanted.
+        index: index of the field in the struct; -1: the struct lacks the member.
     """
 
     type: pa.DataType = field(compare=False)
@@ -164,7 +164,7 @@ class MemberStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecursiveStep:
-    """A record inside itself. It is never decoded; only its end is found."""
+    """A record within its own definition. It is never decoded; only its end is found."""
 
     avro: AvroRecursive
 
@@ -181,7 +181,7 @@ Step: TypeAlias = (
 
 
 def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
-    """Returns the step of a map; ``kind``: type of the map; None: the map is not wanted."""
+    """Returns the step of a map; ``kind``: type of its column, None: no column. ``value``: step of values."""
     key = pa.string() if kind is not None else None
     entry = pa.struct([("key", key), ("value", kind.item_type)]) if kind is not None else None
     fields = (
@@ -192,7 +192,7 @@ def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
 
 
 def skip(writer: AvroType) -> Step:
-    """Returns the step of a type that is not wanted, which finds the end of a value."""
+    """Returns the step that only finds the ends of values of a type, because they have no column."""
     if isinstance(writer, AvroRecursive):
         return RecursiveStep(writer)
     if isinstance(writer, AvroRecord):
@@ -212,7 +212,7 @@ def skip(writer: AvroType) -> Step:
 
 
 def primitive_step(kind: str, target: pa.DataType | None) -> Step:
-    """Returns the step of a primitive type; ``target``: type of the column, None: not wanted."""
+    """Returns the step of a primitive type; ``target``: type of the column, None: no column."""
     if kind == "null":
         return NullStep(target)
     if kind == "boolean":
@@ -247,7 +247,7 @@ def fixed_width(step: Step) -> int | None:
 
 
 def is_unchecked(step: Step) -> bool:
-    """Whether all byte sequences of the size ``fixed_width`` are valid values, so no check is needed."""
+    """Whether any ``fixed_width`` bytes are a valid value, so values need no check."""
     if isinstance(step, RecordStep | MemberStep):
         return not getattr(step, "reason", "") and all(map(is_unchecked, parts_of(step)))
     if isinstance(step, BytesStep):

@@ -1,7 +1,7 @@
-"""Steps -> functions that find the ends of the values of many rows without decoding them.
+"""Makes functions that find the ends of the values of many rows, without decoding the values.
 
-Most values are short: their branch or length has one byte. A few calls find the ends of all short values,
-whatever their type. Rows with other, long values are visited again.
+A value is short if its branch index and its length have one byte each. As most values are short, a few numpy
+calls first compute the ends of all values as if they were short. The ends of long values are then corrected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FindEnds: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
 _Bits: TypeAlias = npt.NDArray[np.integer]
 
 _MAX_SHORT: Final = 200  # maximum bytes of a short value; with its branch and length they fit into a uint8
-_UNCHECKED: Final = SLACK // 256  # fields after which ``limit`` is called; each adds at most 256 bytes
+_UNCHECKED: Final = SLACK // 256  # ``limit`` is called after this many fields of at most 256 bytes each
 _LONG_LENGTH: Final = 0x81  # sign and continuation bit of a length's first byte; both 0 if it is short
 _LONG_BRANCH: Final = 0xFD  # bits of a branch's first byte; all are 0 for the branches 0 and 1
 
@@ -81,7 +81,7 @@ def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
 def _correct(
     payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_long: _Bits, find: FindEnds
 ) -> None:
-    """Finds the ends ``after`` of long values again, by ``find``; ends in bad rows are meaningless."""
+    """Corrects ``after``, the ends of values, by ``find`` where ``is_long`` is not 0, except in bad rows."""
     if not np.count_nonzero(is_long):
         return
     long = np.flatnonzero(is_long)
@@ -94,7 +94,7 @@ def _correct(
 
 
 def _nullable(step: steps.UnionStep) -> FindEnds | None:
-    """Returns the function for a union of null and one short type; None for other unions."""
+    """Returns the function for a union of null and one type of short values; None for other unions."""
     if len(step.branches) != 2:
         return None
     first, second = step.branches
@@ -203,7 +203,7 @@ _FEW_BRANCHES = 16  # maximum branches that are searched for one by one; more br
 
 
 def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
-    """Yields each branch number in use and the indexes of its rows; invalid numbers too."""
+    """Yields each branch index in ``which`` and its rows; yields invalid indexes as they are, or as -1."""
     if branches > _FEW_BRANCHES:
         order = np.argsort(which, kind="stable")
         numbers, starts = np.unique(which[order], return_index=True)
@@ -223,7 +223,7 @@ def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterato
 
 
 def fail_some(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
-    """Marks rows bad; ``wrong``: indexes of their positions among all ``count`` positions."""
+    """Marks rows bad; ``wrong``: their indexes in ``rows``, which has ``count`` rows."""
     flags = np.zeros(count, np.bool_)
     flags[wrong] = True
     payloads.fail(rows, flags)
