@@ -1,7 +1,7 @@
-"""PendingCalls: requests that may take longer than their caller waits. Calls: those of a query, by kind.
+"""PendingCalls: requests that may take longer than their caller waits. Calls: a query's requests, by kind.
 
-A topic that was deleted and created again is another partition object, and :meth:`Calls.leave` drops all
-requests about the old object. So a late answer about the old topic is never used for the new topic.
+When a topic was deleted and created again, :meth:`Calls.leave` drops all requests about the old topic. So a
+late answer about the old topic is never used for the new one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pulsar_spark.protocol.pauses import Pauses
 K = TypeVar("K")
 T = TypeVar("T")
 
-# Default of the limit of PendingCalls.
+# Default ``limit`` of PendingCalls.
 _LIMIT = 16
-# Seconds within which an answer counts as prompt.
+# Default seconds after which a request counts as late.
 PROMPT = 1.0
 
 
@@ -32,15 +32,15 @@ class PendingCalls(Generic[K]):
     """Requests of one thread, one at a time for each key.
 
     A request is a future of a connection, or a blocking call on one of a few short-lived threads, or a future
-    with a call that is made if the future fails. A key is late if its last request was not answered promptly.
-    A late key is requested again, but :meth:`run` does not wait for its answer.
+    with a call that is made if the future fails. A key is late if its last request took ``prompt`` seconds or
+    more. A late key is requested again, but :meth:`run` does not wait for its answer.
 
     Args:
         limit: maximum running calls that are not late. A call for a late key begins only while fewer than
             ``limit / 2`` late calls run. At most ``2 * limit`` calls run, because running calls become late.
 
     Attributes:
-        pauses: pauses after failed requests; the caller records failures and observes the pauses.
+        pauses: pauses after failed requests; the caller must record failures, and wait for the pauses.
     """
 
     def __init__(self, limit: int = _LIMIT, prompt: float = PROMPT) -> None:
@@ -67,13 +67,13 @@ class PendingCalls(Generic[K]):
 
     @property
     def has_more(self) -> bool:
-        """Whether :meth:`take` has results now, or will have some."""
+        """Whether :meth:`take` would return results now or later."""
         with self._changed:
             return bool(self._results or self._busy.keys() - self._left.keys())
 
     @property
     def late(self) -> set[K]:
-        """Returns the keys whose last request was not answered promptly, or is overdue."""
+        """Returns the keys whose last request took, or has been running for, ``prompt`` seconds or more."""
         with self._changed:
             self._note_late(time.monotonic())
             return set(self._late)
@@ -96,8 +96,8 @@ class PendingCalls(Generic[K]):
     ) -> dict[K, T | PulsarError]:
         """Sends requests, and returns the results of all ended requests, including earlier ones.
 
-        Makes no call for a key whose earlier request has not ended, or whose earlier result is returned now.
-        Otherwise a key whose calls take longer than ``patience`` would always have a running request. A
+        Makes no call for a key whose earlier request is still running, or whose earlier result is returned
+        now. Otherwise a key whose calls outlast ``patience`` would have a running request all the time. A
         PulsarError is the result of its request; any other exception is raised.
 
         Args:
@@ -125,10 +125,10 @@ class PendingCalls(Generic[K]):
         return self.take()
 
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
-        """Passes the result of ``key`` to ``then``, and not to :meth:`take`; returns False without a request.
+        """Passes the result of ``key`` to ``then`` instead of :meth:`take`; returns False if there is none.
 
-        Calls ``then`` now, or when the request ends. After several calls of this method before the request
-        ends, each ``then`` receives the result.
+        Calls ``then`` now, or when the request ends. If this method is called several times before the
+        request ends, each ``then`` receives the result.
         """
         with self._changed:
             self._late.discard(key)
@@ -198,7 +198,7 @@ class PendingCalls(Generic[K]):
     def _end_future(
         self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
     ) -> None:
-        """Processes a future's result; makes ``call`` instead if it failed for now. Runs on its thread."""
+        """Processes a future's result, on its thread; after a retriable error makes ``call`` instead."""
         result = self._result_of(ended.result)
         if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:
@@ -256,7 +256,7 @@ class MappedFuture(Generic[T]):
 class Kind(Enum):
     """Kind of a request. Each kind has its own threads, so slow brokers delay no other kind."""
 
-    LAST_MESSAGE = auto()  # the only kind that subscribes again if the query's consumer was lost
+    LAST_MESSAGE = auto()  # the only kind whose requests open a lost consumer of the query again
     ACK = auto()
     BACKLOG = auto()
     CHUNKS = auto()
@@ -277,7 +277,7 @@ class Calls(Generic[K]):
         return self._kinds[kind]
 
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
-        """Leaves all requests about a partition, and ends its pauses; returns the kinds that had a request.
+        """Drops a partition's requests and pauses; returns the kinds that had a request.
 
         The functions in ``then`` receive the results of their kinds; all other results are closed.
         """

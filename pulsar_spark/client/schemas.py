@@ -24,7 +24,7 @@ _OVERHEAD = 1000  # bytes counted for each schema besides its texts
 # requests are not faster, and may exhaust its memory.
 _IN_FLIGHT = 2
 
-_Key = tuple[str, str, int]  # topic, ``load`` (see ``at_all``), version
+_Key = tuple[str, str, int]  # topic, ``load`` (see ``TopicSchemas``), version
 _Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
 
 
@@ -41,7 +41,7 @@ class TopicSchemas:
     All partitions of a topic share its schema. Requests raise BrokerError if no broker answers within the
     operation timeout. If a topic is deleted and created again, its versions begin at 0 again: the old
     versions are dropped as soon as ``latest`` or ``remember`` receives a different schema for a kept version.
-    Versions requested for one ``load``, which names one use such as a read, are not used for another.
+    ``load`` names one use, such as one read: versions kept for one ``load`` are not used for another.
 
     Args:
         ask: function that sends a request to any broker, without retries.
@@ -123,7 +123,7 @@ class TopicSchemas:
         return found, [version for version in above if version not in found]
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
-        """Keeps a version that a broker has sent; drops the versions of an older topic with this name."""
+        """Keeps a version from a broker; drops the kept versions of a deleted topic with the same name."""
         name = str(topic.base)
         key = name, "", version
         with self._lock:
@@ -134,7 +134,7 @@ class TopicSchemas:
     # ---- requests
 
     def _latest(self, name: str, ask: _Ask) -> tuple[int, Schema | None]:
-        """Returns number and schema of the latest version; (n, None): it was deleted; (-1, None): none."""
+        """Returns the latest version, (number, schema); (n, None): it was deleted; (-1, None): no schema."""
         answer = self._get(name, None, ask)
         if answer is None:
             return -1, None
@@ -150,8 +150,8 @@ class TopicSchemas:
         name, _, version = key
         with self._lock:
             asking = self._asking.setdefault(key, threading.Lock())
-        # One thread requests a version; the others wait to use its schema. If the version is missing, each of
-        # them requests it again, because it may have been registered since.
+        # One thread requests a version; other threads wait for its schema. If the version is missing, each
+        # thread requests it again, because it may have been registered since.
         with asking:
             schema = self._kept_at(key)
             if schema is None:

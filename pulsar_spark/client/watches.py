@@ -38,9 +38,9 @@ _LIST_INTERVAL = 60.0
 # Seconds between two attempts to open a TopicWatch again.
 _REOPEN_INTERVAL = 1.0
 _CLOSE_TIMEOUT = 1.0
-# Maximum deleted topics that are kept, because some may never be taken.
+# Maximum deleted topics that are remembered until ``take_deleted``, which may never be called for some.
 _MAX_DELETED = 10_000
-# Maximum created or deleted topics that are named one by one; if there are more, all topics are listed.
+# Maximum topics that ``take_changes`` returns; after more changes all topics must be listed.
 _MAX_NAMED = 1000
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class _NamedUpdates:
     def __init__(self, pattern: TopicPattern, on_deleted: Callable[[list[TopicName]], None]) -> None:
         self._pattern = pattern
         self._on_deleted = on_deleted
-        # Number of changes, counted by the session's thread. From 1: ``_seen`` is 0, so the first call lists.
+        # Number of changes + 1. Not 0, because a new watch has seen 0, and must first list all topics.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}
@@ -92,8 +92,8 @@ class TopicWatch(Closing):
     A lost watch is opened again, on a short-lived thread, by ``take_changes``. If the broker does not support
     watches (by its feature flags), or the role may not watch, all topics must be listed once a minute.
 
-    If ``may_list`` is true, this includes a pattern that cannot be sent to the broker
-    (:attr:`TopicPattern.broker_regex`): the broker then lists all topics of the namespace.
+    ``may_list``: whether to watch, too, if the pattern has no :attr:`TopicPattern.broker_regex`. The broker
+    then sends the names of all topics of the namespace.
 
     Raises:
         BrokerError: the broker refused, or no broker answered within the operation timeout.
@@ -143,7 +143,7 @@ class TopicWatch(Closing):
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
         """Whether a topic partition was deleted since the last call, even if it exists now; makes no request.
 
-        Deletions while the watch was lost are not known. ``within``: seconds to wait for the broker's report,
+        Misses deletions while the watch was lost. ``within``: seconds to wait for the broker's report,
         because other requests may show the deletion earlier.
         """
         with self._deletion:
@@ -221,7 +221,7 @@ class TopicWatch(Closing):
 
 
 class _Updates:
-    """The broker's reports to one watch; the session's thread delivers them."""
+    """Receives the broker's reports to one watch, on the session's thread."""
 
     awaits_receipts = False
 
@@ -351,7 +351,7 @@ class _TopicUpdates(_Updates):
 
     def _take(self, topics: frozenset[TopicName]) -> None:
         with self._changed:
-            if topics != self.topics:  # most changes are of other topics
+            if topics != self.topics:  # a report may be about topics that do not match the pattern
                 self.topics = topics
             self.has_first = True
             self._changed.notify_all()
@@ -405,8 +405,8 @@ class SegmentWatch(_Watch):
         self._updates.await_other(self._given, seconds)
 
     def _look_up(self, deadline: Deadline) -> None:
-        # A broker may answer with an older layout, which lacks segments that the query has read already. So
-        # the epoch of the last layout is kept.
+        # Keeps the epoch of the last layout, because another broker may answer with an older layout, which
+        # lacks segments that the query has read already.
         updates = self._updates = _SegmentUpdates(self._topic, self._updates.epoch)
         unsupported = UnsupportedError(
             "the broker has no scalable topics",

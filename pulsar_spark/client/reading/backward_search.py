@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class Wanted(Protocol):
-    """Decides how far a search reads, from the entries that were read so far."""
+    """Decides how far a search must read, based on the entries that were read so far."""
 
     @property
     def is_passed(self) -> bool:
@@ -67,11 +67,11 @@ class Wanted(Protocol):
 
     @property
     def unseen(self) -> Unseen | None:
-        """Returns where skipped entries may be wanted; None: no skipped entry is wanted."""
+        """Returns skipped entries among which a wanted one may be; None: no skipped entry is wanted."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
-    """Searches for the entries of ``proof``, which were sent and have no receipt; reports to ``proof``.
+    """Searches for the entries of ``proof``, which have no receipt; passes found entries to ``proof``.
 
     Calls ``proof.cut_short`` if the search is not complete within one operation timeout.
     """
@@ -124,8 +124,8 @@ def search_back(
             restarts.
         growth: factor between the sizes of two steps back.
         is_one_step: whether the search ends after ``first_step`` entries, not at the topic's beginning.
-        known: parts that were read before, and are not read again; parts that are read now are added.
-        is_sealed: whether ``topic`` is a sealed segment; nothing is added to it, so the search does not wait.
+        known: parts of the topic partition that are not read again; parts that are read now are added.
+        is_sealed: whether ``topic`` is a sealed segment, which gets no new entries, so no wait is needed.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:
@@ -139,7 +139,7 @@ def search_back(
 
 
 class _Proven:
-    is_newest_expected = False  # a missing entry is awaited for _SETTLING only; a failed task is retried
+    is_newest_expected = False  # waits only _SETTLING s for a missing entry, because Spark retries a task
     jump = unseen = None
 
     def __init__(self, proof: StoredProof) -> None:

@@ -1,7 +1,7 @@
 """Entries -> decoded messages: the hot path of reading, with bounds on memory.
 
 Owns decompression, decoding, the bounds on both, and the error that names a corrupt entry. No Python object
-is made for a message, and small entries are decoded together. Must not depend on the source of entries, nor
+is made for a message, and one call decodes many small entries. Must not depend on the source of entries, nor
 on the use of the columns.
 """
 
@@ -41,7 +41,7 @@ MAX_MESSAGE_SIZES = 4
 MAX_MESSAGES = 1_000_000
 # Maximum bytes of a chunked message, uncompressed, which may be larger than an entry: an Arrow array's limit.
 MAX_CHUNKED = 2**31 - 1
-# Seconds that entries of short ranges wait for entries of the next ranges, to be decoded together.
+# Seconds that entries of short ranges wait for entries of the next ranges, to be decoded in one call.
 _JOINED_SECONDS = 0.1
 # Fewer unbatched entries than this are decoded with the next entries, because each call has a fixed cost.
 _FEW = 24
@@ -58,9 +58,9 @@ class RangeEntries(NamedTuple):
     Attributes:
         entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are whole, and no entry
             is encrypted.
-        start: position; if it has a batch index, rows of its entry up to that index are not wanted.
-        end: position; if it has a batch index, rows of its entry after that index are not wanted.
-        copies: limits of the copies to read if the query has moved here from a cluster; None: no limits.
+        start: last position before the range; with a batch index, the later rows of its entry are wanted.
+        end: last position of the range; with a batch index, the later rows of its entry are not wanted.
+        copies: filter of copied entries if the query was moved here from another cluster; None: no filter.
     """
 
     topic: TopicName
@@ -84,8 +84,8 @@ def decode_entries(
     Messages are collected until their entries reach ``max_rows`` or ``max_bytes``. The entry that reaches the
     limit is included, so a group has up to twice the limit, or more if a single entry has more. Short ranges
     are collected together, because each call has a fixed cost. But the first range is not delayed, and later
-    ones at most 0.1 s, so that a slow task has rows early. Yields no messages if all rows lie before the
-    start or after the end.
+    ranges at most 0.1 s, so that a slow task has rows early. Yields nothing if all rows lie before the start
+    or after the end.
 
     Args:
         ranges: ranges; the entries of each are consumed before the next range is requested.
@@ -130,8 +130,8 @@ def _cuts(
 ) -> Iterator[tuple[int, int, bool]]:
     """Cuts entries into parts whose rows or bytes reach the limit; the last part may have fewer.
 
-    ``rows`` and ``size`` (bytes) were collected before these entries. Yields the index of a part's first
-    entry, the index after its last entry, and whether the part reaches the limit.
+    ``counts``, ``sizes``: rows and bytes of each entry. ``rows``, ``size``: rows and bytes collected before.
+    Yields the index of a part's first entry, the index after its last, and whether it reaches the limit.
     """
     row_ends, ends = np.cumsum(counts), np.cumsum(sizes)
     first = 0
@@ -149,7 +149,7 @@ def _cuts(
 
 
 class _Collected:
-    """Checked entries that wait for more entries, to be decoded together."""
+    """Checked entries that wait for more entries, to be decoded in one call."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -164,7 +164,7 @@ class _Collected:
         self._parts += [_Part(source, entries[first:last]) for first, last in pairwise(bounds)]
 
     def messages(self) -> Iterator[DecodedMessages]:
-        """Removes and decodes the entries; yields nothing if no row of them is wanted and readable."""
+        """Decodes and removes all entries; yields nothing if no row is wanted and readable."""
         parts, size = self._parts, self.size
         self._parts, self.rows, self.size = [], 0, 0
         runs: list[DecodedRun] = []
@@ -181,7 +181,7 @@ class _Part(NamedTuple):
     entries: Entries
 
 
-# Keys of parts; one call decodes all neighbouring parts of batches, or of a few unbatched entries each.
+# Group keys; one call decodes neighbouring parts of batches, or parts of fewer than _FEW unbatched entries.
 _BATCHES, _FEW_SINGLES = object(), object()
 
 
@@ -235,18 +235,18 @@ class _Range:
             self.cuts[ledger, entry] = max(old[0], after), min(old[1], up_to)
 
     def accepted(self) -> Iterator[tuple[Entries, Ints]]:
-        """Yields the entries that are not too large to be decoded, and the bytes that each takes in columns.
+        """Yields the entries that are small enough to be decoded, and the bytes that each needs in columns.
 
-        These are its declared uncompressed payload, its metadata, and for each of its messages the names and
-        the schema version.
+        The bytes are those of the declared uncompressed payload, the metadata, and for each message again the
+        names and the schema version.
         """
         for entries in self._entries:
             chunked, messages = entries.chunked, entries.messages
             stored, sizes = entries.payload_sizes, entries.plain_sizes
             texts = messages * entries.text_sizes
             taken = sizes + texts + entries.sizes - stored
-            # Entries up to this size are accepted without a look at their received bytes; most topics have
-            # no larger ones.
+            # Entries up to this size are accepted without a check of their compression ratio. Most topics
+            # have no larger entries.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = np.maximum(sizes, texts).max(initial=0)
             few = min(FREE_MESSAGES, MAX_MESSAGES)

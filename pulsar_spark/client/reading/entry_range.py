@@ -33,8 +33,8 @@ class RangeOptions:
     """Settings for reading a range.
 
     Attributes:
-        visible: whether the end was a visible message when the range was planned; its absence is then data
-            loss. Any other end may be a marker of a transaction, an aborted or compacted message, or a
+        visible: whether the end was a visible message when the range was planned. If so, a missing end is
+            data loss. Any other end may be a marker of a transaction, an aborted or compacted message, or a
             position after the end of its ledger.
         begins: position after which the broker had all entries when the range was planned. Data is lost if a
             reader can only begin later. None: unknown; then only a missing end is noticed.
@@ -81,8 +81,8 @@ def read_entries(
 def position_before(client: Client, topic: TopicName, position: MessageId) -> MessageId:
     """Returns the last entry before ``position``, which may be in an earlier ledger.
 
-    At the topic's beginning, returns entry -1. If the ledger of ``position`` is deleted, returns the position
-    before the first remaining entry.
+    At the topic's beginning, the entry id is -1. If the ledger of ``position`` is deleted, returns the
+    position before the first remaining entry.
     """
     with Consumer(client, topic, reader_options(client, "reader", position)) as consumer:
         return consumer.last_message_id().mark_delete
@@ -110,7 +110,7 @@ def positions_before(
 
 
 def position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:
-    """Returns the position before the last ``entries`` entries up to ``position``, over ledgers."""
+    """Returns the position ``entries`` entries before ``position``, across ledgers, or the beginning."""
     while position.entry + 1 < entries:
         before = end_of_ledger_before(client, topic, position)
         if before is None:
@@ -127,7 +127,7 @@ def end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) 
 
 
 def stored_end(client: Client, topic: TopicName) -> MessageId:
-    """Returns the last entry of a partition, visible or not: markers of transactions and aborted messages.
+    """Returns the last entry of a partition, even a transaction marker or an aborted message.
 
     After a restart a broker opens an empty ledger. If the topic is terminated before its next message, the
     broker reports the empty ledger as the end, and no last message, although it has older entries.
@@ -188,7 +188,7 @@ class _RangeReader:
             entries = None
 
     def _first(self) -> Entries | None:
-        """Returns the first entries of a range within a ledger; None if they are not received at once."""
+        """Returns the first entries; None if none arrives in 0.2 s, or the range spans ledgers."""
         if self._progress.entries_left is not None and not self._options.read_compacted:
             with suppress(CorruptError):  # the next call raises it again
                 deadline = Deadline(self._options.poll_timeout)

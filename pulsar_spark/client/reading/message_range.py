@@ -45,7 +45,7 @@ _OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
 _MAX_FIRST_STEP = 1000
 # Maximum entries between two chunks that one reader reads through, because a second reader would take longer.
 _MAX_BETWEEN = 50
-# Bytes by which encryption makes a chunk larger.
+# Bytes by which encryption enlarges a chunk.
 _TAG_SIZE = 16
 # Maximum chunks of all topics that a client keeps for later ranges; each takes 40 bytes.
 _MAX_REMEMBERED = 1_000_000
@@ -167,7 +167,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId, last: Entries) -> None:
-        """Logs the number of dropped messages, and keeps chunks; ``end``, ``last``: see ``remember``."""
+        """Logs the number of dropped messages, and keeps chunks for the next range; see ``remember``."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -191,7 +191,7 @@ class _Assembly:
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
     def _search_back(self, last: Entry, known: Assembled | Dropped) -> Assembled | Dropped | None:
-        """Assembles a message with chunks from before the range; ``known``: result without such chunks."""
+        """Assembles a message with chunks before the range; ``known``: result of the range's chunks alone."""
         message = self._search.find(last)
         is_counted = isinstance(known, Dropped) and known is not Dropped.NO_BEGINNING
         if isinstance(message, Assembled):
@@ -202,7 +202,7 @@ class _Assembly:
 
 
 class _ChunkSearch:
-    """Finds chunks that lie before a range, and whose message ends in the range; one object for each range.
+    """Finds chunks before a range whose message ends in the range; one object for each range.
 
     Each step goes further back, until the topic's beginning, entries older than the maximum age of an
     incomplete message (``expire`` of the limits), or a task's maximum number of searched entries. No entry is
@@ -333,7 +333,7 @@ _kept_lock = threading.Lock()
 
 
 def _take_kept(client: Client, name: _Name) -> ChunkIndex | None:
-    """Removes and returns the known chunks of a topic, because one range at a time uses them."""
+    """Removes and returns the kept chunks of a topic; removed, because only one range may use them."""
     with _kept_lock:
         return _kept.get(client, {}).pop(name, None)
 

@@ -1,6 +1,6 @@
-"""PlanningClient: one interface to a cluster for planning.
+"""PlanningClient: all requests to a cluster that the planning of reads needs.
 
-Planning uses no other part of the client, so tests can replace it by topics in memory.
+Planning uses no other part of the client, so tests can replace PlanningClient by topics in memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_ENTRY = 1 << 62
 # Maximum attempts to count a growing topic's entries; the last count may be a few entries too large.
 _MAX_COUNTS = 20
 
-# Maximum corrupt entries in a row that a search for a publish time probes; the last one counts as the result.
+# Maximum consecutive corrupt entries that a search for a publish time probes; see ``first_at``.
 _MAX_CORRUPT = 100
 
 _FIRST_PAUSE = 0.1  # seconds until the broker is asked again whether a compacted topic is empty
@@ -167,12 +167,12 @@ class PlanningClient:
         """Returns the current bounds of a partition, which is created again if the broker has removed it.
 
         The compacted topic outlives the log from which it was made. So its bounds begin at
-        ``MessageId.EARLIEST``, and may end before the log begins. Until a broker has opened it, the broker
-        answers as if it were empty, so the caller asks again.
+        ``MessageId.EARLIEST``, and may end before the log begins. Until a broker has opened a compacted
+        topic, the result is as for an empty topic, so ask again; see :meth:`opening_turns`.
         """
         is_segment = topic.is_segment and not self.read_compacted
         if is_segment and not (stored := self.stored_end(topic)).is_entry:
-            # Not probed: after a restart brokers do not find the first position of an empty sealed segment.
+            # No request: a restarted broker does not find the first position of an empty sealed segment.
             return PartitionBounds(stored, stored)
         bounds = self._bounds(topic, read_compacted=self.read_compacted)
         if is_segment and self.may_have_old_end(topic):
@@ -315,12 +315,12 @@ class PlanningClient:
     ) -> MessageId | None:
         """Returns the first visible entry published at ``time_ms`` or later; None if there is none.
 
-        It probes about 2 log2 of the number of entries, and reads the entries of about ``margin_ms`` before
-        the result. An entry that cannot be decoded is passed over. But if it is the last entry, or follows
-        many such entries, it counts as published at ``time_ms``.
+        It probes about 2 log2 n of n entries, and reads the entries of about ``margin_ms`` before the result.
+        An entry that cannot be decoded is skipped. But if it is the last entry, or follows 99 others that
+        cannot be decoded, it counts as published at ``time_ms``.
 
         Args:
-            margin_ms: maximum time by which a message is older than one before it.
+            margin_ms: maximum ms by which a publish time may be lower than that of an earlier message.
             first: start of the search, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
             last: last visible message, or an earlier message.
         """
@@ -361,7 +361,7 @@ class PlanningClient:
         return last
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> int:
-        """Returns the number of the last entry in the ledger of ``position``; -1 for a missing ledger.
+        """Returns the id of the last entry in the ledger of ``position``; -1 for a missing ledger.
 
         Args:
             last: last visible message, which counts as the end of its ledger.
@@ -377,9 +377,9 @@ class PlanningClient:
         """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
 
         At the beginning of a ledger or topic the entry may be ``(ledger, -1)``. Brokers count up to the
-        topic's end, which may grow. So the entries from ``end`` on are counted twice: if equal, the result is
-        exact. ``end`` must exist, because a reader that begins after a topic's last entry may begin after a
-        newer entry.
+        topic's end, which may grow. So the entries from ``end`` on are counted before and after; if both
+        counts are equal, the result is exact. ``end`` must exist, because a reader that begins after a
+        topic's last entry may begin after a newer entry.
         """
         return retry(lambda: self._count_entries(topic, end, position), self.operation())
 
@@ -427,5 +427,5 @@ class PlanningClient:
             return tail.topic_end is not None and tail.newest <= after.whole_entry
 
     def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Tail:
-        """Opens a tail, which shows new entries after a position."""
+        """Opens a :class:`Tail`, which receives new entries after a position."""
         return Tail(self._client, topic, after, on_arrival)

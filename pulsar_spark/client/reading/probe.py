@@ -1,6 +1,6 @@
-"""Probes: readers that learn facts about the entries of a topic partition, and keep no payload.
+"""Probes: readers, used in planning, that return sizes, times and counts of entries, and keep no payload.
 
-EntryProbe reads entries before tasks do; a Tail waits at a partition's end for new entries.
+EntryProbe reads the next entries of a topic partition; a Tail waits at its end for new entries.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WINDOW_BYTES = 1 << 20
 # Seconds in which a broker must open a compacted topic; until then it answers as if the topic were empty.
 OPENS_COMPACTED_WITHIN = 5.0
 
-_FOLLOWED_ENTRIES = 16  # maximum entries that a tail follows; if more are left, callers close it
-_FOLLOWED_BYTES = 64 << 10  # approximate maximum bytes that a tail follows
+_FOLLOWED_ENTRIES = 16  # maximum entries that ``Tail.follow`` requests up to the end
+_FOLLOWED_BYTES = 64 << 10  # approximate maximum bytes that ``Tail.follow`` requests up to the end
 
 # Seconds without an entry after which the broker is asked how far it has read.
 _ASKED_AFTER = 0.5
@@ -49,11 +49,11 @@ class EntryInfo:
     """One visible entry.
 
     Attributes:
-        id: position of the whole entry.
+        id: id of the entry, without a batch index.
         messages: number of its messages, at least 1.
         size: stored bytes of its metadata and payload.
         index: the broker's index of its last message, if the broker sends it.
-        chunk: whether it is a chunk, but not the last one of its message.
+        chunk: whether it is a chunk, but not its message's last; ``chunked``: whether it is any chunk.
         source: cluster and position where it was produced, if it is a copy from another cluster.
         corrupt: whether it cannot be decoded. Then only the id is known, and the entry counts as one message
             of one byte, published in 1970. The task that reads it fails or leaves it out.
@@ -179,7 +179,7 @@ class Tail(Closing):
     Attributes:
         reached: last processed entry; ``after`` before the first.
         has_chunks: whether a processed entry was a chunk.
-        last: facts about the last processed entry; None before the first.
+        last: id, publish time and source of the last processed entry; None before the first.
         was_waiting: whether the last :meth:`follow` found no entry after the end: all entries up to the end
             were received, and the broker had a permit for one more.
     """
@@ -211,7 +211,7 @@ class Tail(Closing):
 
     @property
     def newest(self) -> MessageId:
-        """Returns the last received entry, or ``after`` if there is none; makes no request."""
+        """Returns the id of the last received entry, or ``after`` if there is none; makes no request."""
         newest = self._consumer.newest_arrived
         return self.reached if newest is None else max(self.reached, newest)
 
@@ -226,7 +226,7 @@ class Tail(Closing):
         return self._is_lost or self._consumer.lost
 
     def take(self) -> None:
-        """Processes the received entries; makes no request. A corrupt entry makes the tail lost."""
+        """Updates the attributes from received entries; makes no request. A corrupt entry ends the tail."""
         try:
             while len(entries := self._consumer.take_arrived()):
                 self.reached = entries.id_of(-1)

@@ -1,8 +1,8 @@
 """Reads the messages of a micro-batch that earlier runs of a task, or of all tasks, have stored.
 
 Spark runs a micro-batch again after a failure or a restart. The new run finds the stored entries by their
-origins (signed metadata fields, :mod:`pulsar_spark.wire.entry.origin`), and decodes them as in any read. So
-their batches, compression and chunks may differ from those of the new run.
+origins (signed metadata fields, :mod:`pulsar_spark.wire.entry.origin`), and decodes the entries as in any
+read. So batches, compression and chunks may differ between the runs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StoredRun:
         is_late: whether the query has written a later micro-batch.
         has_older: whether an entry of an earlier micro-batch of the query was found.
         is_empty: whether the topic is a sealed segment without entries. Brokers may delete it at any time.
-        blocks: messages, which are read on demand.
+        blocks: the stored messages in blocks, which are read on demand.
     """
 
     begin: MessageId | None = None
@@ -224,7 +224,7 @@ def stored_digests(
 
 @contextmanager
 def _known_batch(client: Client, topic: TopicName, secret: bytes, origin: Origin) -> Iterator[KnownBatch]:
-    """Yields the entries of a micro-batch that this process knows; none while another caller uses them."""
+    """Yields the entries of a micro-batch that this process has found; none while another caller has them."""
     key = secret, origin.when, origin.run
     last, parts = _known.get(client, (None, {}))
     if last != key:
@@ -403,7 +403,7 @@ class _StoredMessages:
             yield messages
 
     def _own(self, part: _Part, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
-        """Yields the wanted entries, except those whose producer chose the clusters of replication."""
+        """Yields the wanted entries, except entries whose producer set REPLICATE_TO, unlike this query."""
         with closing(stored):
             for entries in stored:
                 is_own = part.wanted(entries)

@@ -69,9 +69,9 @@ class ReaderSchema:
 
     Attributes:
         pinned: by topic (without its partition), number and schema of its version at the start of the read.
-            This version is the reader schema of the topic's values, or ``schema`` if it lacks columns. Values
-            of other topics are read with their own versions. Writer schemas are always requested, because
-            a topic that was deleted and created again may reuse a number.
+            This version is the reader schema of the topic's values, or ``schema`` if the version lacks
+            columns. Values of topics not in ``pinned`` are read with their writer schemas. Writer schemas are
+            always requested, because a topic that was deleted and created again may reuse a number.
         is_given: True: ``schema`` is the user's, and the only reader schema.
         is_default: True: values without a schema at the broker were written with ``schema``. False: such
             values are bad.
@@ -121,8 +121,8 @@ class ReaderSchema:
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
     """Returns a topic's schema in which the user's schemas replace the schemas of values and keys.
 
-    ``value`` makes the user's schema of values for a schema type, and ``key`` that of keys of KEY_VALUE. None
-    keeps the topic's schema.
+    ``value`` returns the user's value schema for a schema type, ``key`` the user's key schema of KEY_VALUE.
+    None keeps the topic's schema.
     """
     if own.type is not SchemaType.KEY_VALUE:
         return own if value is None else value(own.type)
@@ -216,7 +216,7 @@ class TypedValues:
 class TypedValueReader:
     """Reads the values of one range of a topic partition.
 
-    Its messages exist already, so the schema versions that the topic lacks now stay missing.
+    The messages exist already, so a schema version that the topic lacks now will not be registered later.
 
     Args:
         versions_of: function that returns the topic's schemas; it need not cache missing versions.
@@ -274,7 +274,7 @@ class TypedValueReader:
         )
 
     def _work(self, rates: Floats | None, payloads: pa.BinaryArray, keys: pa.BinaryArray) -> ValueWork:
-        """Returns the work that decoding a value may cost: ``rates`` units for each byte; None: no limit."""
+        """Returns the maximum work to decode each value: ``rates`` units for each byte; None: no limit."""
         if rates is None:
             return ANY_WORK
         sizes = sum(pc.fill_null(pc.binary_length(each), 0).to_numpy() for each in (payloads, keys))
@@ -372,7 +372,7 @@ class _Groups:
         return column, is_bad if is_bad.any() else None
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """Yields a decoder for each group of equal decoders, and its rows; undecodable rows are one group."""
+        """Yields a decoder and its row indexes, once for equal decoders; undecodable rows are one group."""
         assert self._versions.of_row is not None
         groups: dict[Hashable, int] = {}
         readers: list[_Reader] = []
