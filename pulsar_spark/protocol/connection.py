@@ -142,8 +142,8 @@ class FrameFor:
 class Challenged:
     """The broker asks for a new login (AUTH_CHALLENGE); ``log_in`` answers it.
 
-    A login may read files and ask an issuer, so one login is made at a time. All challenges received
-    meanwhile become one Challenged event afterwards, and one login answers them.
+    A login may read files and ask a token issuer, so one login is made at a time. All challenges that are
+    received during a login become one Challenged event after it.
     """
 
 
@@ -162,7 +162,10 @@ Event: TypeAlias = Connected | Answer | FrameFor | Challenged | Silent
 
 
 class SendMark:
-    """Counts a sender's groups: ``queued`` so far, and ``taken`` to be sent, the last one at ``taken_at``."""
+    """Counts one sender's groups of frames in an OutgoingQueue: ``queued`` so far, and ``taken`` to be sent.
+
+    ``taken_at``: monotonic seconds at which the last group was taken.
+    """
 
     __slots__ = ("queued", "taken", "taken_at")
 
@@ -173,7 +176,7 @@ class SendMark:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a group waits."""
+        """Whether a group is still in the queue."""
         return self.taken < self.queued
 
 
@@ -270,7 +273,7 @@ class Connection:
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
     def log_in(self, login: commands.Login) -> None:
-        """Answers a challenge. The broker sends no reply, or closes the connection."""
+        """Answers a challenge. The broker sends no reply; if it refuses, it closes the connection."""
         self._is_logging_in = False
         self._logins.append(login)
         self.outgoing.put_urgent(commands.auth_response(CLIENT_VERSION, login))
@@ -390,7 +393,7 @@ class Connection:
         )
 
     def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
-        """Returns an error for each request to a consumer that the broker closes, and drops the requests."""
+        """Ends all requests of a consumer that the broker closes; returns an error for each request."""
         if command.type != _Type.CLOSE_CONSUMER:
             return []
         closed = command.close_consumer.consumer_id
@@ -449,7 +452,7 @@ class Connection:
         return None  # other unrequested commands are ignored
 
     def _note_pong(self) -> None:
-        """Ends the request of ``ping`` after as many PONGs as sent PINGs, because a PONG has no id."""
+        """Ends the request of ``ping`` once each sent PING has its PONG, because a PONG has no request id."""
         self._pongs_due = max(0, self._pongs_due - 1)
         if not self._pongs_due:
             self._requests.pop(_PING, None)

@@ -63,7 +63,7 @@ class Sealer:
         keys: public keys; the owner of any of the private keys can read.
 
     Attributes:
-        room: additional bytes of an encrypted entry.
+        room: bytes that encryption adds to an entry.
 
     Raises:
         CryptoError: a key cannot encrypt.

@@ -1,4 +1,4 @@
-"""The lookup of the broker that serves a topic: redirects up to a limit, and proxies."""
+"""The lookup of the broker that serves a topic; follows redirects up to a limit, and supports proxies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 MAX_REDIRECTS = 20  # default limit of a lookup
 
-# Redirects followed without a pause: lookups usually have one, and two while brokers disagree on the owner.
+# Redirects followed without a pause; lookups usually have one, or two while brokers disagree on the owner.
 _QUICK_REDIRECTS = 2
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -66,7 +66,7 @@ def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
 
 
 class Lookup:
-    """One lookup, which brokers may redirect to other brokers.
+    """One lookup, which brokers may redirect to other brokers; ``ask`` is the broker to ask next.
 
     Proxied connections use ``service``, the address of the service URL that answered first.
     """

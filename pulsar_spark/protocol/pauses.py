@@ -7,13 +7,13 @@ producer or consumer and closes it at once would get a thousand requests a secon
     since the last opening                      pause before the next one
     =========================================  ======================================================
     a message or a receipt was received        none for 20 openings; then at most 4 openings a second
-    nothing, but it was open for 10 s          the same
-    neither                                    0.05 s, doubled each time, at most 2 s; a random
+    nothing, but it was open for 10 s          as after a message or a receipt
+    nothing, and it was open for less          0.05 s, doubled each time, at most 2 s; a random
                                                part of this, at least half
     =========================================  ======================================================
 
-A producer or consumer is lost if it was open, and must be opened again without a request of its owner. Failed
-openings, such as a refused SUBSCRIBE, are not counted here: ``client.net.deadline`` repeats them.
+A producer or consumer is lost if it ended after a successful opening, for example because the connection was
+lost. Failed openings, such as a refused SUBSCRIBE, are not counted: ``client.net.deadline`` repeats them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Pauses(Generic[K]):
         return count == 0
 
     def succeeded(self, key: K) -> None:
-        """Records a success, or the end of the key's use."""
+        """Records a success, or that the key is not used any more."""
         self._failed.pop(key, None)
 
     def is_over(self, key: K, now: float) -> bool:
-        """Whether a request may be made."""
+        """Whether a request for the key may be made."""
         return now >= self._failed.get(key, (0, 0.0))[1]
 
     def resting(self, now: float) -> set[K]:
@@ -68,7 +68,7 @@ class Reopening:
 
     def __init__(self) -> None:
         self._fruitless = 0
-        self._recent = 0.0  # recent openings at ``_opened_at``; falls by _PER_SECOND a second
+        self._recent = 0.0  # openings counted at ``_opened_at``; the count falls by _PER_SECOND each second
         self._opened_at = 0.0
         self._has_opened = False
 
@@ -84,7 +84,7 @@ class Reopening:
         self._fruitless = 0
 
     def reset(self) -> None:
-        """Forgets all openings, because the owner itself requests another one."""
+        """Forgets all openings, because the next opening was requested and replaces no lost one."""
         self._fruitless = 0
         self._recent = 0.0
         self._has_opened = False

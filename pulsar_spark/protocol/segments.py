@@ -86,7 +86,7 @@ def _have_each_hash_once(segments: Sequence[Segment]) -> bool:
 
 
 def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
-    """Reads an update of ``topic`` that is not an error; raises ProtocolError for invalid segments."""
+    """Converts an update without an error to the layout; raises ProtocolError for invalid segments."""
     sent = update.dag.segments
     if len(sent) > MAX_SEGMENTS:
         raise ProtocolError(
@@ -121,7 +121,7 @@ def _sealed_at(segment: pb.SegmentInfoProto, epoch: int) -> int | None:
 
 
 def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicName:
-    """Returns the broker's name of the topic, which must be the same topic, classic or scalable."""
+    """Returns the topic's name in ``update``; raises ProtocolError if it names another topic."""
     try:
         found = TopicName.parse(update.resolved_topic_name or str(topic), scalable=True)
     except OptionError as error:

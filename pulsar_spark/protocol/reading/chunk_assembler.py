@@ -8,7 +8,7 @@ and after a reconnect some chunks again, with the same bytes:
     a chunk with known bytes      was sent again; the id of the latest chunk 0 is the message's first id
     a chunk of a known number     is another candidate for this number: it is another producer's, or is from a
     with other bytes              second attempt
-    a chunk further ahead         is ignored: it is another producer's, or a chunk between is lost
+    a chunk after the next one    is ignored: it is another producer's, or the next chunk is lost
     the last chunk                completes the message if exactly one combination of chunks has its size
 
 Clients write the same publish time and sequence id into all chunks of a message. So if a number has several
@@ -41,7 +41,7 @@ _MAX_FINISHED = 1000
 _Mark: TypeAlias = "tuple[int, int]"
 # Maximum candidates for one chunk number, and maximum combinations of candidates tried for a message.
 _MAX_CHOICES = 64
-# Maximum chunks of one message that are compared, for all its last chunks together.
+# Maximum chunks of one message that are compared, summed over all last chunks received for it.
 _MAX_EFFORT = 100_000
 
 
@@ -67,8 +67,9 @@ class Assembled(NamedTuple):
     """A complete message.
 
     Attributes:
+        first: id of its first chunk.
         is_odd: whether its chunks differ in publish time or sequence id. No client writes such messages, so
-            one chunk may be another producer's. The right chunk may lie before all received chunks.
+            one chunk may be another producer's; the right one may lie before all received chunks.
     """
 
     first: MessageId
@@ -108,7 +109,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A received chunk; ``place``: its last entry; ``marks``: its entries' publish times and sequence ids."""
+    """A chunk; ``place``: id of the last of its entries; ``marks``: their publish times and sequence ids."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -233,8 +234,8 @@ class ChunkAssembler:
         """Adds the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
-            The completed message. For a last chunk that completes none: the reason, with which the caller may
-            search for earlier chunks. None for any other chunk. The caller must ``count`` NO_BEGINNING.
+            The completed message. For a last chunk that completes none: the reason; the caller may search for
+            earlier chunks. None for any other chunk. The caller must pass NO_BEGINNING to ``count``.
         """
         key, number = message_key(metadata), metadata.chunk_id
         is_last = number == metadata.num_chunks_from_msg - 1
@@ -266,7 +267,7 @@ class ChunkAssembler:
         self._dropped[why] += 1
 
     def finish(self, key: bytes) -> None:
-        """Ignores further chunks of a complete or given up message, unless chunk 0 is received again."""
+        """Ends a complete or given up message: its further chunks are ignored until chunk 0 is received."""
         self._open.pop(key, None)
         self._finished[key] = None
         if len(self._finished) > _MAX_FINISHED:

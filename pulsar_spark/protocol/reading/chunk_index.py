@@ -1,8 +1,8 @@
 """ChunkIndex: positions of chunks in the searched part of a topic partition. Pure.
 
 The last chunk of a message may be received without the other chunks, which lie further back, or do not
-exist. The index keeps all chunks found by the search for one message, for later messages and ranges. So each
-entry is searched once, even if many last chunks lack a first chunk:
+exist. The index keeps all chunks that a search has found, for later messages and ranges. So each entry is
+searched once, even if many last chunks lack a first chunk:
 
     chunks of the message             decision
     all are in the index, and may     read the chunks at these positions
@@ -72,6 +72,7 @@ class ChunkIndex:
     Attributes:
         low: position before the searched part.
         high: last position of the searched part.
+        has_ended: whether the search further back has ended, by the module's second table.
     """
 
     def __init__(self, expire: float, start: MessageId) -> None:
@@ -94,7 +95,7 @@ class ChunkIndex:
             self._chunks.add([chunk])
 
     def read_up_to(self, end: MessageId, publish_times: npt.NDArray[np.int64]) -> None:
-        """Extends the searched part to ``end``; ``publish_times``: of its last entries, in ms, int64[n]."""
+        """Extends the searched part to ``end``; ``publish_times``: last entries' times in ms, int64[n]."""
         if end > self.high:
             self.high = end
             self._near = np.concatenate((self._near, publish_times))[-_NEIGHBOURS:]
@@ -131,7 +132,7 @@ class ChunkIndex:
         self.has_ended = older.has_ended or self._is_old
 
     def settle(self, key: bytes, place: MessageId) -> None:
-        """Ignores a message's chunks up to ``place``, where it was settled: completed or given up."""
+        """Ignores a message's chunks up to ``place``, the position where it was completed or given up."""
         self._efforts.pop(key, None)
         self._settled.pop(key, None)
         self._settled[key] = place

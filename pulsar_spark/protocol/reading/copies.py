@@ -1,4 +1,4 @@
-"""Copies from other clusters: whether the query now reads another cluster, and where to continue. Pure.
+"""Copies that a replicator made: finds where a query continues after it has moved to another cluster. Pure.
 
 Message ids differ between clusters, and overlap by chance. A replicator copies the entries of its cluster in
 their order, with publish times. A copy carries its source: the cluster where it was produced, and its
@@ -84,7 +84,7 @@ class Witness(NamedTuple):
         return cls(topic, entry.id, entry.publish_time, entry.source)
 
     def is_at(self, found: StoredEntry | None) -> bool:
-        """Whether the entry stored at the witness's id is the witness; None: no entry."""
+        """Whether ``found``, the entry stored at the witness's id, is the witness; None: none is stored."""
         return found is not None and self == Witness.of(self.topic, found)
 
     def is_copied_to(self, entry: StoredEntry | None) -> bool:
@@ -141,7 +141,7 @@ class Copied(NamedTuple):
         first = position_of(self.next)
         if first is None:
             return not position.is_entry
-        # The first copy must be of the entry after ``position``; if nothing was read, of a first entry.
+        # ``next`` must be a copy of the entry after ``position``, or if none was read, of a ledger's first.
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:
@@ -177,7 +177,10 @@ class CopiedPartition:
         return Copied(early, None if late is end else late)
 
     def start_after(self, copied: Copied, margin_ms: int) -> MessageId:
-        """Returns the position after which the query continues; ``copied`` lies around its old position."""
+        """Returns the position after which the query continues.
+
+        ``copied``: result of ``around`` for the position up to which the query read in the other cluster.
+        """
         if copied.last_read is None:
             return self._begin
         last = copied.last_read.id

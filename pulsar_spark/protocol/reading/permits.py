@@ -11,7 +11,7 @@ from __future__ import annotations
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# Maximum waiting bytes, in multiples of ``window_bytes``. Not 1, because the first entries may be large.
+# Maximum received, unread bytes in multiples of ``window_bytes``; not 1, because first entries may be large.
 _WINDOWS_HELD = 6
 # Maximum balance: the broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
@@ -21,10 +21,10 @@ _MAX_GRANT = (1 << 30) - 1
 class Permits:
     """The balance of one consumer: messages that the broker may still send.
 
-    The balance is refilled to about ``window_bytes``, but not beyond what the range needs. Until sizes are
-    known, it is refilled to ``first_entries``. The consumer is moved past each corrupt entry, and the broker
-    then sends messages again that were in flight. Any producer can write many corrupt entries. So after a
-    move the balance is at most ``first_entries`` plus twice the messages received since the move.
+    The balance is refilled to messages of about ``window_bytes``, but not to more than the range needs. Until
+    sizes are known, it is refilled to ``first_entries``. The consumer is moved past each corrupt entry; then
+    the broker sends messages in flight again. Any producer can write many corrupt entries. So after a move
+    the balance is at most ``first_entries`` plus twice the messages received since the move.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:

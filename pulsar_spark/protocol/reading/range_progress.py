@@ -5,9 +5,8 @@ TTL or trimming has moved it; the rest of a range is never delivered (markers of
 compacted messages). So each answer of the broker is judged:
 
     event                                               decision
-    reader begins before a later ledger's first entry   continue there
-    the same, but after ``Range.begins``, or after an   probe
-    end that was a visible message
+    reader begins at a later ledger's start             continue there; but probe if that is after
+                                                        ``Range.begins`` or a visible end
     reader begins at another entry after the start      gap: the reader was moved
     consecutive entries are received                    continue; done at the end
     an entry after a gap is received                    see below; continue if the gap is empty
@@ -32,7 +31,7 @@ A probe is a second reader that begins after the position:
     any other                       read again from the position
 
 If the probe begins in a later ledger, the position's ledger was deleted. This is a loss if an entry of the
-range was read before, or if the second row of the first table applies to the probe. Otherwise the deleted
+range was read before, or if the probe begins after ``Range.begins`` or a visible end. Otherwise the deleted
 entries were processed, or had been deleted before the range was planned.
 
 Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
@@ -84,7 +83,7 @@ class Range(NamedTuple):
 
 
 class LostRange(NamedTuple):
-    """Lost messages in ``(start, end]``; ``end`` is None if unknown. ``why``: last part of a sentence."""
+    """Lost messages in ``(start, end]``; ``end`` is None if unknown. ``why``: reason, for an error's text."""
 
     start: MessageId
     end: MessageId | None
@@ -153,9 +152,10 @@ class RangeProgress:
         return self.end.entries_since(self.position)
 
     def opened(self, mark_delete: MessageId) -> bool:
-        """Continues where a new reader begins, because brokers silently move it past deleted entries.
+        """Continues where a new reader begins, because brokers silently move readers past deleted entries.
 
-        Returns whether messages before ``mark_delete`` seem to be lost, so that the caller must probe.
+        ``mark_delete``: the new reader's mark-delete position. Returns whether messages before it seem to be
+        lost; then the caller must probe.
         """
         if self._read_compacted or mark_delete.is_entry:
             return False
@@ -252,7 +252,7 @@ class RangeProgress:
         return lost
 
     def passed(self, found: MessageId | None) -> LostRange | None:
-        """Ends the range, and returns its lost rest, if any; ``found``: received entry after the range."""
+        """Ends the range; returns its unread part if it is lost. ``found``: entry received after it."""
         lost = None
         is_left = self._visible and self.position < self.end.whole_entry
         if is_left and (found is None or found.ledger != self.end.ledger):

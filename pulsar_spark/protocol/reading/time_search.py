@@ -67,8 +67,8 @@ def boundary(
     If early entries follow late ones, the result may be any early entry with a late successor.
 
     Args:
-        probe: see :func:`first_at`.
-        is_late: function that tells late entries from early ones.
+        probe: function that returns the first entry at or after a position.
+        is_late: function that returns whether an entry is late; all other entries are early.
         first: start of the search, inclusive.
         last: end of the search, not before ``first``; the probe finds an entry there.
     """
