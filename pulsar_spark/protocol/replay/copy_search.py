@@ -23,7 +23,7 @@ class CopySearch:
     Attributes:
         begin: id of the first copy; None if there is none.
         end: id of the last copy.
-        copied_from: names of the clusters.
+        copied_from: names of the clusters in which the query wrote the copied messages.
         is_passed: whether entries further back need not be read: a copy of an earlier micro-batch was found.
     """
 
@@ -60,7 +60,7 @@ class CopySearch:
 def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
     """Returns the other clusters in which any task of the query has written messages of the micro-batch."""
     found: set[str] = set()
-    if not entries.copied.any():  # true for most topics, and saves the work below
+    if not entries.copied.any():  # usual, and saves the work below
         return found
     last = entries.last_sequence_id
     for row in np.flatnonzero(entries.copied & _are_of_query(entries, run)).tolist():

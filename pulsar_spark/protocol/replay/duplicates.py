@@ -1,7 +1,7 @@
 """The number of rows of a micro-batch that may be in a topic twice, after all its tasks have ended.
 
-It counts all rows of the micro-batch that the query's runs have stored, by any task. Rows that this run has
-found again are not duplicated. Rows that it has not found may equal rows sent by this run or another run.
+A run lasts from a start of the query to its end. Rows that earlier runs have stored, and this run has found
+again, are not duplicated. Stored rows that it has not found may equal rows sent by this run or another run.
 
     ====================================  ========================================================
     earlier runs' rows, not found again   maximum of duplicated rows
@@ -41,7 +41,7 @@ class BatchSearch:
     """The search for all entries of a micro-batch in a topic partition, backwards from its end.
 
     Args:
-        batch: any origin with the numbers of the micro-batch and write.
+        batch: any origin that has the micro-batch and write to search for.
 
     Attributes:
         stored: number of found messages, by number of the run.

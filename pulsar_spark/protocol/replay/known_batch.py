@@ -23,10 +23,10 @@ class KnownBatch:
     Attributes:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
-        has_read_end: whether a task has read the topic partition's last entries at its start.
+        has_read_end: whether a task, when it started, has read the topic partition's last entries.
         digests: for each row that earlier runs have stored, the first 8 bytes of its digest, and the number
             of the task that sent it; None if the rows were not read.
-        copied_from: clusters from which messages that the query wrote in the micro-batch were copied.
+        copied_from: clusters in which the query wrote messages of the micro-batch that were copied here.
     """
 
     entries: list[OwnEntry] = field(default_factory=list)

@@ -76,7 +76,7 @@ class RunVerdict(Enum):
 
 
 class RunToFind(NamedTuple):
-    """A task's run of a micro-batch.
+    """A task's run of a micro-batch, whose stored entries are searched.
 
     Attributes:
         origin: batch, task, write and run number; ``begin`` and ``is_again`` are ignored.
@@ -179,7 +179,7 @@ class OriginReader:
         return origins, numbers
 
     def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
-        """Returns the origin; its signature covers the payload and, except for chunks, the metadata."""
+        """Returns the origin of an entry whose ``field`` has no ``begin``; None if the signature is wrong."""
         entry = entries.one(row)
         metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
         if metadata is None:
@@ -188,7 +188,7 @@ class OriginReader:
 
 
 def distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
-    """Returns the distinct values of a field (None: not set), and each entry's index among them, int64[n]."""
+    """Returns a field's distinct values (None: not set), and the index of each entry's value, int64[n]."""
     encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
@@ -250,9 +250,9 @@ class RunSearch:
         self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # whether a found entry without ``begin`` is a chunk
-        # Whether a found entry has the producer's name, and its ``last_sequence_id`` or a higher id:
-        self._has_last = False  # an entry without ``begin``
-        self._has_own_last = False  # any entry, if the query may have used ``last_sequence_id``
+        # A last entry has the producer's name, and ``last_sequence_id`` or a higher id.
+        self._has_last = False  # whether a last entry without ``begin`` was found
+        self._has_own_last = False  # whether a last entry was found, and the query may have used its id
         self._newest_of_task = -1  # the task's highest sequence id, in any micro-batch or write
         self._oldest = MessageId.LATEST  # lowest message id of the task's entries in the micro-batch
         self.newest = -1
@@ -321,10 +321,10 @@ class RunSearch:
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns the micro-batch's first known entry; the search may jump to before it. None: no jump.
+        """Returns the micro-batch's first known entry; the search may continue before it. None: no jump.
 
         If tasks ran one after the other, each jump leads to the task before, without reading the entries
-        between. These may include entries of this task, so ``unseen`` returns the skipped part.
+        between. The skipped entries may include entries of this task; ``unseen`` returns them.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
         is_near = self.begin is not None  # then ``begin`` is near, and no entries are skipped
@@ -334,8 +334,8 @@ class RunSearch:
     def unseen(self) -> Unseen | None:
         """Returns entries of the task that the search may have skipped; None if there are none.
 
-        An entry proves that the task has no newer ones only if it has the producer's name and last sequence
-        id, because another program may have copied any entry under another name or id.
+        An entry proves that the task has no newer entries only if it has the producer's name and last
+        sequence id, because another program may have copied any entry under another name or id.
         """
         may_be = self._wanted.may_be_replay and self._wanted.is_claimed
         if self.begin is None:
@@ -366,10 +366,7 @@ class RunSearch:
         return has_others and is_of_query and not self.is_newest_known
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
-        """Returns the verdict after all entries were read.
-
-        ``is_hidden``: whether some entries may be invisible.
-        """
+        """Returns the verdict at the end of the search; ``is_hidden``: whether entries may be invisible."""
         wanted = self._wanted
         is_hidden = is_hidden and (wanted.is_sealed or not self.is_newest_known)
         if self.begin is not None:

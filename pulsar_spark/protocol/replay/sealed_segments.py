@@ -29,8 +29,8 @@ class SeenEpochs:
         """Records that this process saw an epoch in a micro-batch.
 
         Returns:
-            The first epoch that it saw in the micro-batch before; -1: none. Segments that were sealed by then
-            have no rows of ``batch``.
+            The first epoch that it saw in the micro-batch before; -1: none. Segments that were sealed in that
+            epoch or before have no rows of ``batch``.
         """
         if batch < self._batch or epoch < self._epoch:  # a checkpoint that was set back, or a new topic
             self._batch = self._epoch = -1
@@ -42,7 +42,7 @@ class SeenEpochs:
 def to_search(segments: Collection[Segment], since: int) -> list[Segment]:
     """Returns the sealed segments that may have rows of a micro-batch, the last sealed first.
 
-    ``since``: epoch whose layout existed when an earlier micro-batch was written; -1: unknown.
+    ``since``: an epoch that the topic had when an earlier micro-batch was written; -1: unknown.
     """
     sealed = [each for each in segments if _sealed_at(each) > since and each.is_sealed]
     return sorted(sealed, key=_sealed_at, reverse=True)
@@ -67,10 +67,7 @@ def has_gap(segments: Collection[Segment], since: int) -> bool:
 
 
 def lacks_partitions(segments: Collection[Segment]) -> bool:
-    """Whether the partitions of a topic that has become scalable, or the first segments, are missing.
-
-    They have the lowest numbers.
-    """
+    """Whether segments with the lowest numbers, partitions or the first segments, are missing."""
     first = min((each.topic.partition for each in segments if not each.is_legacy), default=0)
     return sum(each.is_legacy for each in segments) < first
 

@@ -3,13 +3,13 @@
 Only the bytes of rows decide which rows are sent: neither sequence ids, nor the order of the rows, nor the
 names of their writers.
 
-    =======================  =======================================
-    row of this run          decision
-    =======================  =======================================
-    stored as often or more  not sent
-    stored less often        only the missing, last copies are sent
-    not stored               sent
-    =======================  =======================================
+    ==============================  =================================================
+    row that this run has n times   decision
+    ==============================  =================================================
+    stored n times or more often    not sent
+    stored less often               only the last copies are sent, as many as missing
+    not stored                      sent n times
+    ==============================  =================================================
 
 Most runs have the same rows in the same order. So the stored rows of each topic partition are read along with
 the rows of this run, and their bytes are compared in order, block by block. After the first difference, all
@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 
 class StoredRows:
-    """The stored rows of one topic. A row compared by digest takes about 50 bytes of memory."""
+    """The stored rows of one topic. A row compared by its digest takes about 50 bytes of memory."""
 
     def __init__(self) -> None:
         self._sequences: dict[int, _Sequence] = {}
@@ -87,7 +87,7 @@ class StoredRows:
         return found
 
     def found(self) -> Counter[int]:
-        """Returns the number of found stored rows, by number of the partition."""
+        """Returns the number of stored rows that this run has found, by partition number."""
         return self._found + self._rest.found()
 
     def missed(self) -> int:
@@ -124,7 +124,7 @@ class _Sequence:
         return self._block is None
 
     def match(self, rows: Rows, first: int, last: int) -> int:
-        """Marks stored rows as found while they equal the rows from ``first`` on; returns their number."""
+        """Marks stored rows as found while they equal ``rows`` from ``first`` on; returns their number."""
         begin = first
         while self._block is not None and first < last:
             count = min(last - first, len(self._block.extras) - self._at)
@@ -193,7 +193,7 @@ class _Digests:
         number = number[inside] + self._taken[at]
         left = np.flatnonzero(number < self._count[at])
         at, order, row = at[left], order[left], self._first[at[left]] + number[left]
-        # Rows whose digests share only the first word may not be found. They are sent, although maybe stored.
+        # A row may not be found if another digest has the same first word. It is sent, although maybe stored.
         is_same = (self._digests[row] == digests[order]).all(axis=1)
         np.add.at(self._taken, at[is_same], 1)
         self._is_found[row[is_same]] = True

@@ -45,11 +45,11 @@ class TaskIds:
         return range(first := self.first(batch), first + _OWN_IDS)
 
     def may_be_own(self, last: int) -> bool:
-        """Whether the query may have used an id; -1: no id."""
+        """Whether the query may have used the id ``last``, in any micro-batch; False for -1, no id."""
         return last >= IDS_PER_BATCH and last in self.own(last // IDS_PER_BATCH - 1)
 
     def following(self, last: int, batch: int) -> int:
-        """Returns a micro-batch's next id to use; ``last``: last id stored under the producer's name."""
+        """Returns a micro-batch's next id to use; ``last``: last id stored under the name; -1: none."""
         first = self.first(batch)
         if last < first:
             return first
