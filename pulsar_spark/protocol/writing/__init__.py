@@ -1,4 +1,1 @@
-"""Rows become entries, and entries are sent until they are stored: batches, partitions, schemas, receipts.
-
-``replay`` handles rows stored by earlier runs of a task.
-"""
+"""Packs rows into entries, and tracks them until they are stored: batches, partitions, schemas, receipts."""

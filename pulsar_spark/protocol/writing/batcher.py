@@ -1,13 +1,13 @@
 """Decides which messages share a batch.
 
-``Batcher`` closes batches by count, bytes and time. ``split_runs`` first cuts messages where a batch must
-end: by their own sequence ids (``SequenceIds``), and around each message with a delivery time.
+``Batcher`` closes batches by count, bytes and time. Before that, ``split_runs`` cuts messages where a batch
+must end: by the sequence ids that rows have (``SequenceIds``), and around messages with a delivery time.
 
 Key_Shared consumers need batches of one key, because a broker sends a whole batch to one consumer, by the key
 in the entry's metadata: the ordering key if there is one, else the key. So messages are grouped by this
 key. Messages of one key stay in their order:
 
-    KeyedRows, in any portions -> KeyWindow -> KeyedRows, in windows -> order_by_key -> GroupedOrder
+    KeyedRows of any size -> KeyWindow -> KeyedRows of ``max_bytes`` -> order_by_key -> GroupedOrder
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Batcher:
     open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
 
     Args:
-        max_messages: maximum messages, at most the readers' limit; 0 or less: the readers' limit.
+        max_messages: maximum messages, at most FREE_MESSAGES, which readers accept; 0 or less: FREE_MESSAGES.
         max_bytes: maximum bytes before compression; 0 or less: the limit set by ``fit``.
         max_delay: maximum seconds from the first message until the batch is sent.
     """
@@ -78,7 +78,7 @@ class Batcher:
         self._hashes: list[int] = []
 
     def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
-        """Lowers the limits to the broker's and the window's; closes and returns an open batch above them."""
+        """Lowers the limits to these values; closes and returns the open batch if it has too many bytes."""
         self._max_bytes = max(1, min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes)
         self._max_messages = min(self._max_messages, max_messages)
         return self.take() if self._size > self._max_bytes else []
@@ -131,7 +131,7 @@ class Batcher:
     def add_groups(
         self, body: memoryview, offsets: Ints, starts: Ints, hashes: Words | None = None
     ) -> list[Batch]:
-        """Closes the open batch, and makes batches of messages of one group each.
+        """Closes the open batch, and makes batches that have messages of only one group.
 
         ``starts``: index of each group's first message, ascending from 0, int64[g]. For the other arguments
         see ``add``.
@@ -182,7 +182,7 @@ class SendRun(NamedTuple):
     Attributes:
         last: index after the last message.
         alone: whether each message is its own entry.
-        begins: whether the open batch must be sent before.
+        begins: whether the open batch must be sent before these messages.
     """
 
     first: int
@@ -262,7 +262,7 @@ class KeyedRows(NamedTuple):
 
     Attributes:
         messages: messages, encoded as in a batch, large_binary[n].
-        keys: keys by which brokers choose a consumer, binary[n]; null for none.
+        keys: keys by which brokers choose a Key_Shared consumer, binary[n]; null for none.
     """
 
     messages: pa.LargeBinaryArray
@@ -277,7 +277,7 @@ class KeyedRows(NamedTuple):
         )
 
     def copy(self) -> KeyedRows:
-        """Copies the messages to own buffers, because a slice's buffers keep all rows in memory."""
+        """Copies the messages to new buffers, because a slice's buffers keep all rows in memory."""
         return KeyedRows(
             pa.concat_arrays([self.messages]), pa.concat_arrays([self.keys]), self.partitions.copy()
         )
@@ -363,7 +363,7 @@ def order_by_key(rows: KeyedRows, count: int) -> GroupedOrder:
 
 
 def in_order(messages: pa.LargeBinaryArray, order: Ints) -> EncodedMessages:
-    """Copies messages in another order."""
+    """Copies the messages at the indexes ``order``, in that order."""
     taken = messages.take(pa.array(order))
     # Cast, because Arrow declares its bytes as signed.
     return EncodedMessages(memoryview(taken.buffers()[2]).cast("B"), _offsets(taken))
@@ -376,7 +376,7 @@ def parts_of(bounds: Ints) -> list[tuple[int, int, int]]:
 
 
 def by_partition(partitions: Partitions, count: int) -> tuple[Ints, Ints]:
-    """Returns the order that groups rows by partition, and the start of each partition's rows."""
+    """Returns indexes that sort rows by partition, int64[n], and the partitions' bounds, int64[count + 1]."""
     if count == 1:
         return np.arange(len(partitions)), np.array([0, len(partitions)])
     order = stable_order(partitions)

@@ -1,6 +1,6 @@
 """Packer: makes one producer's entries: sequence ids, metadata, compression, chunks, size limits.
 
-PartitionWriter sends the entries, and passes the broker's answers on.
+PartitionWriter sends the entries, and passes the broker's answers to registrations to the Packer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pulsar_spark.wire.entry.encode_metadata import (
 )
 from pulsar_spark.wire.frames import encode_section_head
 
-# Bytes reserved within the broker's largest message for an entry's metadata, and for bookies' fields.
+# Bytes of the broker's maximum message size that are reserved for an entry's metadata and bookies' fields.
 METADATA_ROOM = 1024
 
 # Part of METADATA_ROOM for the keys of a batch's first message, which are copied into the metadata.
@@ -126,7 +126,7 @@ class Packer:
                 raise self._too_large(end - start)
 
     def check_singles(self, messages: EncodedSingles) -> None:
-        """Refuses messages that cannot be their own entries; raises as ``check_messages`` does."""
+        """Refuses messages that fit into neither an entry nor chunks; raises as ``check_messages`` does."""
         max_size, sizes = self.max_batch_size, messages.sizes
         for number in np.flatnonzero(sizes > max_size).tolist():
             message = messages[number]
@@ -246,7 +246,7 @@ class Packer:
 
     @property
     def room(self) -> int:
-        """Bytes reserved within the broker's largest message; raises CryptoError as ``batch`` does."""
+        """Bytes reserved for metadata and encryption in an entry; raises CryptoError as ``batch`` does."""
         if self._encryption is None:
             return METADATA_ROOM
         try:
@@ -260,7 +260,7 @@ class Packer:
         return self.max_message_size - self.room
 
     def shared_size(self, max_size: int) -> int:
-        """Returns the maximum bytes of a batch of several messages for an entry of ``max_size`` bytes."""
+        """Returns the maximum bytes of a batch of two or more messages, in an entry of ``max_size`` bytes."""
         size = max_size - self.room
         return size // 2 if self._key_based else size
 

@@ -11,7 +11,7 @@ threads or clocks: its owner sends the entries, and passes receipts and the time
     REGISTERING  new, or connecting: no entry is sent
     OPEN         registered with the broker: added entries are sent
     FULL         as OPEN, and entries wait for room in the window
-    LOST         the registration has ended: no entry is sent, and receipts are too late
+    LOST         the registration has ended: no entry is sent, and receipts are ignored
     SEALED       the segment has ended: nothing is sent; ``settle`` returns the rows that are not stored, and
                  the owner sends them to other segments
     FAILED       rows may be missing: no entry can be added
@@ -24,14 +24,14 @@ The effect of an input in each state. "-": none; the arrow points to the next st
     input        REGISTERING        OPEN, FULL                      LOST               FAILED      CLOSED
     ===========  =================  ==============================  =================  ==========  ========
     ended        -> SEALED          -> SEALED                       -> SEALED          -           -
-    add, resume  into the window,   into the window and out, as     into the window,   raises      raises
+    add, resume  into the window,   into the window and sent, as    into the window,   raises      raises
                  as there is room   there is room; -> FULL if some  as there is room
                                     wait, else -> OPEN
     receipt      -                  acknowledges the oldest entry;  -                  as before   -
-                                    -> FAILED if that was dropped                      the failure
-                                    and is not stored
-    refused,     -> LOST            -> LOST                         -                  no more     -
-    lost                                                                               receipts
+                                    -> FAILED if the broker dropped                    the failure
+                                    the entry and has not stored it
+    refused,     -> LOST            -> LOST                         -                  receipts    -
+    lost                                                                               are ignored
     registering  -                  -> REGISTERING                  -> REGISTERING     -           -
     resend       returns pending    not called                      returns nothing    not called  returns
                  entries; -> OPEN                                                                  nothing
@@ -79,15 +79,15 @@ _BATCH, _CHUNK = EntryKind.BATCH, EntryKind.CHUNK  # globals, because access to 
 
 @dataclass(frozen=True, slots=True)
 class SentTotals:
-    """Messages that one topic partition has surely stored, by its receipts.
+    """Messages that one topic partition has stored, counted by the broker's receipts.
 
     Attributes:
-        messages: number of acknowledged messages, with messages that the broker had stored before.
+        messages: number of acknowledged messages, including messages that the broker had stored before.
         bytes: bytes of their stored entries: metadata and compressed payloads.
         first_id: id of the first message, or of its last chunk; None if the broker sent no id, because no
             message was sent, or all messages had been stored before.
         last_id: id of the last message; None like ``first_id``.
-        found: number of these messages that an earlier run of the same work had stored.
+        found: number of these messages that an earlier run had stored.
     """
 
     messages: int = 0
@@ -107,7 +107,7 @@ class ReceiptTally:
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
-        # Ledger id, entry id, index in the batch or -1.
+        # Ledger id, entry id, index in the batch (-1: no batch) of the first and last stored message.
         self._first: tuple[int, int, int] | None = None
         self._last: tuple[int, int, int] | None = None
         self.first_entry: MessageId | None = None
@@ -160,7 +160,7 @@ class PartitionWriter:
 
     The first message has ``first_sequence_id``, or the id after the last stored id, if higher. Without
     ``blocks_if_full``, ``check_room`` raises QueueFullError if the window of pending entries is full.
-    ``is_segment``: whether the topic partition is a segment; the end of a segment is no failure.
+    ``is_segment``: whether the topic partition is a segment, whose termination or deletion is no failure.
 
     Attributes:
         packer: numbers and packs the entries, by the broker's answers to registrations.
@@ -202,7 +202,7 @@ class PartitionWriter:
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
-        """Sets another name or other sequence ids. No entry may be pending; rows not packed yet are kept."""
+        """Sets another name or other sequence ids. No entry may be pending; waiting entries are kept."""
         assert not self.window, "entries of the other name are pending"
         self.name = name
         self.epoch = 0
@@ -258,9 +258,9 @@ class PartitionWriter:
     def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
         """Processes a SEND_RECEIPT; returns the acknowledged entry, or None if the receipt is too late.
 
-        A negative ledger id means that the broker has dropped the entry as a duplicate. This is correct if
-        the broker had stored the id before the registration, and has sent no receipt for it since. Otherwise
-        other rows have the id, so new rows were dropped, and the producer fails.
+        A negative ledger id means that the broker has dropped the entry as a duplicate. It is one if the
+        broker had stored the id before the registration, and has sent no receipt for it since. Otherwise
+        other rows have the id, so new rows were dropped, and the writer fails.
 
         Raises:
             ProtocolError: the receipt is for a newer entry than the oldest: the connection lost a receipt.
@@ -387,7 +387,7 @@ class PartitionWriter:
         return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
-        """Fails with ``error`` if it is final; otherwise because the send timeout is over."""
+        """Fails with ``error`` if no retry can help, else with a timeout error; seals an ended segment."""
         if self._is_segment and isinstance(error, _ENDED):
             self.lost(error)
         elif self._failure is None and not (self._is_sealed or self._is_closed):
@@ -411,15 +411,15 @@ class PartitionWriter:
 
     @property
     def proven(self) -> dict[Outgoing, MessageId | None]:
-        """Returns the pending entries that were stored before they were sent again, as keys; ids are unknown.
+        """Returns pending entries that were proven to be stored before the last resend; all values are None.
 
-        A search cannot find them, because chunks are sent again under another name.
+        A search cannot find their chunks, because chunks are sent again under another name.
         """
         stored_to = self._stored.stored_to
         return {each: None for each in self.window if each.highest_sequence_id <= stored_to}
 
     def settle(self, stored: Mapping[Outgoing, MessageId | None]) -> list[Outgoing]:
-        """Closes the writer of a sealed segment; ``stored``: pending entries that the segment has, with ids.
+        """Closes the writer of a sealed segment; ``stored``: the stored pending entries, with ids if known.
 
         Returns:
             The entries with rows that are not stored, in order.

@@ -75,7 +75,7 @@ class Outgoing:
         self.size = self.held = len(self.head) + len(self.payload)
 
     def keep(self, rows: Batch | EncodedSingle, size: int) -> None:
-        """Keeps the entry's rows, which have ``size`` bytes besides the payload."""
+        """Keeps the entry's rows, which use ``size`` bytes of memory in addition to the payload's."""
         self.rows = rows
         self.held += size
 
@@ -169,9 +169,9 @@ class SendTimeoutError(SendError):
 
 
 class MemoryBudget:
-    """Bytes that a task's pending windows share in equal parts, so no window waits for another's receipts.
+    """Bytes that a task's PendingWindows share in equal parts, so no window waits for another's receipts.
 
-    Threads that share a budget pass a lock.
+    ``limit``: total bytes. ``lock``: needed if several threads use the budget.
 
     Attributes:
         part: maximum bytes of one window.
@@ -183,7 +183,7 @@ class MemoryBudget:
         self._windows: dict[object, int] = {}
 
     def share(self, owner: object, windows: int) -> None:
-        """Sets the number of windows that an owner may open; 0 after it closed them."""
+        """Sets the number of windows that ``owner`` may open, and so ``part``; 0 after it closed them."""
         with self._lock:
             self._windows.pop(owner, None)
             if windows:
@@ -354,7 +354,7 @@ class PendingWindow:
         self._progress_at = max(self._progress_at, at)
 
     def begin_anew(self, now: float) -> None:
-        """Restarts the send timeout, because the search for stored entries used it up."""
+        """Restarts the send timeout at ``now``, because the search for stored entries used it up."""
         self._progress_at = self._progress_before = now
 
     def refused(self, code: int, message: str) -> PulsarError:

@@ -36,7 +36,7 @@ _MURMUR_ADDED = 0xE6546B64
 
 _HASHED_AT_ONCE = 1 << 16  # code units in a block of texts; a longer text is its own block
 
-_ROUNDS = 64  # maximum words of a text that MurmurHash3 hashes for all texts at once; most keys are shorter
+_ROUNDS = 64  # 4-byte words of each text that are hashed for all texts at once; most keys are shorter
 
 
 class HashingScheme(Enum):
@@ -47,7 +47,7 @@ class HashingScheme(Enum):
 
 
 class RoutingMode(Enum):
-    """The Java client's ``messageRoutingMode``: for rows without a key, with CUSTOM for all rows."""
+    """The Java client's ``messageRoutingMode``; applies to rows without a key, CUSTOM to all rows."""
 
     SINGLE = "SinglePartition"
     ROUND_ROBIN = "RoundRobinPartition"
@@ -86,7 +86,7 @@ class Router:
         custom: the user's router, which replaces hash and blocks; only with CUSTOM.
         start: partition of the first row without a key.
         block: number of rows without a key in a block.
-        switch_after: seconds; None: only rows end a block, so a replay sends equal rows to equal partitions.
+        switch_after: seconds; None: only rows end a block, so a replay sends each row to the same partition.
     """
 
     def __init__(

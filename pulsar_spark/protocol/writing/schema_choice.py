@@ -6,8 +6,8 @@
     none                  -             yes           the user's or the rows' own, which is registered
     none                  -             no            error
     of another type       -             any           error
-    KEY_VALUE, with the   -             any           error: a payload does not show which of the two
-    other key location                                locations it has
+    KEY_VALUE, with the   -             any           error: a payload does not show where its key is
+    other key location
     of the rows' type     yes           any           the topic's
     of the rows' type     no            yes           the user's, or the topic's with new fields for missing
                                                       columns, which is registered; error if rows misfit in
@@ -185,7 +185,7 @@ def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> Sc
 
 
 _RECORDS = {PartKind.AVRO: SchemaType.AVRO, PartKind.JSON: SchemaType.JSON}
-# Type of a column -> type of the schema if the topic has none; values are written unchanged.
+# Type of a column -> type of the schema to register if the topic has none; values are written unchanged.
 _PRIMITIVES = {
     pa.bool_(): SchemaType.BOOL,
     pa.int8(): SchemaType.INT8,

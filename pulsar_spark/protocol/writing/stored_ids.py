@@ -15,8 +15,9 @@ besides the broker's last id at the first registration:
     ==================  ==================================================================================
 
 When the producer registers again, pending entries (sent and not acknowledged) are judged by the broker's last
-id. ``known`` is the highest id that is otherwise known to be stored. An entry is claimed if its ids are above
-``known`` and not above the broker's last id: the broker would drop it, so it must be stored as it was sent.
+id. ``known`` is the highest id that was acknowledged, found stored, or stored at the first registration. An
+entry is claimed if its ids are above ``known`` and not above the broker's last id: the broker would drop it,
+so it must be stored as it was sent.
 
     =====================================  ==============================================================
     the broker's last id                   decision
@@ -96,11 +97,11 @@ class StoredIds:
         self._proof: StoredProof | None = None
 
     def judge_drop(self, sequence_id: int, oldest: Outgoing | None) -> SendError | None:
-        """Judges a receipt by which the broker has dropped an entry as a duplicate.
+        """Judges a receipt which says that the broker has dropped an entry as a duplicate.
 
         ``oldest``: the entry with the next expected receipt. Returns the error if the dropped entry is not
         stored, because this producer or another program used its id for other rows. None if the entry is
-        stored, if more of its chunks follow, or if the receipt is for another entry.
+        stored, if it is a chunk before the last, or if the receipt is for another entry.
         """
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
@@ -163,7 +164,7 @@ class StoredIds:
 
         Args:
             last: the broker's last id for the producer's name; -1 for none.
-            known: highest id that is otherwise known to be stored.
+            known: highest id that was acknowledged, found stored, or stored at the first registration.
 
         Returns:
             The entries in doubt: they must be found in the topic before any entry is sent again.
