@@ -1,6 +1,6 @@
-"""Values of JSON schemas -> columns, and columns -> JSON.
+"""Decodes JSON payloads to columns, and encodes columns as JSON.
 
-``json_read`` reads payloads in their usual form by PyArrow. ``objects`` reads all other payloads, which
-``parse`` parses. Both know the types of values from ``tree``. ``json_write`` writes.
-Of the other kinds of schemas, this package may import only ``avro``.
+``json_read`` decodes payloads by PyArrow if possible. ``objects`` decodes all other payloads, as the Python
+objects that ``parse`` returns. ``tree`` has the types of values. ``json_write`` encodes.
+Of the packages for other kinds of schemas, this package may import only ``avro``.
 """

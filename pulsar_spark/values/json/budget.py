@@ -1,9 +1,9 @@
 """The memory and time that each payload of a batch may still use while it becomes columns.
 
 Memory is counted only for payloads of more bytes than ``value_bounds.largest_unchecked``. Time is counted, as
-units of work, for values that are converted one by one: values of kind JSON, and each distinct value of an
-unusual form. A value in a union counts once for each member that is tried. From the second member on, all
-values inside it count, too.
+units of work, for values that are converted one by one: values of kind JSON, and each distinct value that
+Arrow does not convert. A value in a union counts once for each member that is tried. From the second member
+on, all values inside the value count, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JsonBudget:
         self.room: Ints | None = np.where(is_large, self._accepted, _ANY) if is_large.any() else None
 
     def take_room(self, rows: Ints, sizes: Ints) -> None:
-        """Subtracts the memory of values from ``room``, which must not be None."""
+        """Subtracts the bytes that values use from ``room``; ``rows``: index of each value's payload."""
         assert self.room is not None
         np.subtract.at(self.room, rows, sizes)
         is_full = self.room < 0

@@ -1,19 +1,18 @@
-"""Values of schemas of type JSON -> a column.
+"""Decodes JSON payloads to a column: most payloads by PyArrow, others by ``objects``.
 
-PyArrow reads payloads in their usual form, and ``objects`` all other payloads. ``objects`` has the table of
-the forms of each type. A payload is exactly one JSON value in UTF-8, which white space may surround and a
-byte order mark may precede. Brackets nest at most ``MAX_DEPTH`` deep.
+The docstring of ``objects`` has a table of the JSON that each column type accepts. A payload is exactly one
+JSON value in UTF-8, which white space may surround and a byte order mark may precede. Brackets nest at most
+``MAX_DEPTH`` deep.
 
 Java's client and most other clients write bytes as base64, but Python's as text. If properties of the
 schema show that Java's client made it, text that is not base64 is bad. Otherwise text that is exactly base64,
 with its padding, is decoded, and other text becomes its UTF-8 bytes. So text of Python's client that happens
 to be base64, such as ``test``, is misread.
 
-PyArrow's reader of JSON lines reads types that PyArrow has. Its columns equal those of ``objects``. Payloads
-that PyArrow does not read, or might read differently, are left to ``objects``. PyArrow reads all lines of a
-call or none. If PyArrow refuses a call, the lines are cut into parts, so that one refused row does not leave
-all rows to ``objects``. Small parts are left to ``objects``, because a call of PyArrow takes as long as
-``objects`` with a hundred rows.
+PyArrow's reader of JSON lines lacks some types, such as maps. Payloads that it does not read, or might read
+otherwise than ``objects``, are left to ``objects``. PyArrow reads all lines of a call or none. If it refuses
+a call, the lines are cut into parts, so that one refused row does not leave all rows to ``objects``. Small
+parts are left to ``objects``, because a call of PyArrow takes as long as ``objects`` with a hundred rows.
 
 Each payload is a line that begins with ``{`` and ends with ``}``. Strings of JSON contain no line ends, and
 no value has ``{`` right after ``}``. So values end at line ends. If PyArrow reads as many values as lines,
@@ -89,13 +88,13 @@ def _of_tree(tree: JsonNode) -> _JsonDecoder:
 
 
 class _JsonDecoder:
-    """Reads payloads in their usual form by PyArrow, and other payloads through Python objects."""
+    """Decodes payloads by PyArrow if possible, and other payloads through Python objects."""
 
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
         self._lines = ArrowReader(tree)
         self._objects = ObjectReader(tree)
-        self._are_plain = True  # PyArrow read most rows of the last call
+        self._are_plain = True  # True if PyArrow read most rows of the last call
         self.type = tree.type
         self.cost = ValueCost(added_text(tree), growth(tree))
         self.plan: Hashable = id(self)
@@ -113,7 +112,7 @@ class _JsonDecoder:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
-        if work.is_limited:  # counts only tokens above one per two bytes: ordinary values have fewer
+        if work.is_limited:  # work is tokens beyond one per two bytes; ordinary values have fewer
             tokens = count_bytes(values, _IS_TOKEN)
             dense = np.maximum(tokens - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))
@@ -137,7 +136,7 @@ class _JsonDecoder:
         return DecodedValues(joined(columns, places), is_bad if is_bad.any() else None)
 
     def _read_lines(self, values: pa.BinaryArray) -> list[tuple[pa.Array, Ints]]:
-        """Reads rows by PyArrow; of payloads that are mostly in another form, only a sample."""
+        """Reads rows by PyArrow; only a sample if PyArrow read few rows before. Returns columns and rows."""
         rows = self._usual(values)
         done: list[tuple[pa.Array, Ints]] = []
         for part in (rows,) if self._are_plain else (rows[:_SAMPLE], rows[_SAMPLE:]):
@@ -183,7 +182,7 @@ _NUMBER: Final = "changed from string to number"
 
 
 class _Form(NamedTuple):
-    """The form of payloads; ``has_unknown``: True if payloads have names that are not in the tree."""
+    """Properties of payloads; ``has_unknown``: True if payloads have names that are not in the tree."""
 
     has_unknown: bool = False
     times_are_text: bool = False
@@ -198,10 +197,10 @@ class _Form(NamedTuple):
 
 
 class ArrowReader:
-    """Reads payloads of one type.
+    """Reads payloads of one type by PyArrow.
 
-    If PyArrow refuses a call, PyArrow again reads parts of at least ``fewest_of_part`` rows. Smaller parts
-    are left to ``objects``.
+    If PyArrow refuses a call, its rows are cut into parts. Parts of at least ``fewest_of_part`` rows are
+    tried again; smaller parts are left to ``objects``.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
@@ -223,7 +222,7 @@ class ArrowReader:
         return self._types[False] is not None
 
     def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
-        """Reads payloads; returns columns, and the rows of each column, ascending."""
+        """Reads ``rows`` of payloads; returns columns and their rows, without rows that PyArrow refuses."""
         counts = self._count(values)
         offsets = offsets_of(values).astype(np.int64)
         sizes = offsets[1:] - offsets[:-1]
@@ -331,7 +330,7 @@ def _are_braced(values: pa.BinaryArray) -> Flags:
 
 
 def _check_words(text: pa.Buffer) -> None:
-    """Raises LeftError for Inf and -NaN, which are not JSON; PyArrow accepts them for unknown names.
+    """Raises LeftError for Inf and -NaN, which are not JSON, but which PyArrow accepts for unknown names.
 
     ``text``: lines, each of which ends with a brace.
     """
@@ -352,7 +351,7 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
         children = []
         for number, member in enumerate(node.members):
             child = column.field(number)
-            # PyArrow reads a missing name as null. ``objects`` must read it if the name has a default.
+            # PyArrow reads a missing name as null, so ``objects`` must read the row if a default exists.
             leave_unless(member.default is None or not child.null_count)
             children.append(_converted(member.node, child))
         return pa.Array.from_buffers(node.type, len(column), [validity], children=children)

@@ -1,6 +1,6 @@
-"""Plain values of columns -> the text of JSON, without quotes; null is empty.
+"""Encodes columns of numbers, texts, times and bytes as JSON text without quotes; a null row is empty.
 
-Java's client reads these texts as the same value, whichever Java type the field has. So times of Java's
+Java's client reads each text as the same value, whichever Java type the field has. So times of Java's
 classes are ISO-8601 text, because Java reads a number as seconds or milliseconds depending on the class, and
 seconds before 1970 wrongly. Other times are numbers of the schema's unit, which all clients read. Decimals
 are numbers with all digits, binary is base64.

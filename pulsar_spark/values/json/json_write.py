@@ -1,8 +1,7 @@
-"""Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
+"""Encodes columns as JSON by Arrow's kernels, one field of all rows at a time, as ``avro_write`` does.
 
-Null fields are left out, as by Java's writers: readers read a missing field as null, whatever its default. So
-a field without a column is written with its default. Nulls in arrays and maps are written. All else is as in
-``avro_write``.
+Like Java's client, this module leaves null fields out, because readers read a missing field as null, whatever
+its default. So a field without a column is written with its default. Nulls in arrays and maps are written.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _writer(found: ColumnFit) -> _Writer:
 
 
 def _scalar(found: ColumnFit) -> tuple[Write, bytes]:
-    """Returns the function that writes values which are no objects or arrays, and the quote around them."""
+    """Returns the function that writes a scalar field without quotes, and the quote; empty: no quotes."""
     avro, path = found.avro, found.path
     if isinstance(avro, AvroEnum):
         return lambda column: _symbols(column, avro, path), _QUOTE
@@ -140,7 +139,7 @@ def _symbols(column: pa.Array, enum: AvroEnum, path: str) -> list[Piece]:
 
 
 class _Field(NamedTuple):
-    """A field of a record: the column at index ``number``, or one ``text`` that all rows share."""
+    """A field of a record; its values are the column at index ``number``, or ``text`` in all rows."""
 
     key: bytes
     writer: _Writer | None
@@ -260,7 +259,7 @@ def _map(found: ColumnFit) -> Write:
 def _items(
     column: pa.ListArray | pa.MapArray, brackets: bytes, quote: bytes, write_item: Write
 ) -> list[Piece]:
-    """Writes arrays or objects; ``quote`` is the text before each item."""
+    """Writes arrays or objects; ``quote``: text before each item, after the bracket or comma."""
     items, starts = pieces.items_of(column)
     heads, is_later = [brackets[:1] + quote, b"," + quote], _is_later(starts)
     found = pieces.of_items(lambda items: [_choice(heads, is_later), *write_item(items)], items, starts)
@@ -268,7 +267,7 @@ def _items(
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
-    """Writes in each row the text ``before``, and then the value, with its quotes, or null."""
+    """Writes in each row the text ``before``, and then the value with its quotes; null becomes ``null``."""
     has = writer.has(column)
     if has is None:
         return _pieces([before + writer.quote, *writer.write(column), writer.quote])

@@ -1,8 +1,8 @@
-"""Leaves (numbers, texts, times and so on) -> columns: one by one, or many at once in their usual form.
+"""Converts leaves (numbers, texts, times and so on) to columns: single values, or many in one call of Arrow.
 
-``FORMS`` converts parsed values one by one, in every form that ``objects`` lists; it gets arrays of numbers
-as tuples. ``usual_column`` converts many parsed values at once, ``column_of`` an array that PyArrow has read.
-Both raise LeftError or ``pa.ArrowInvalid`` if Arrow would read a value differently, or not at all.
+``FORMS`` converts single parsed values, in every form that ``objects`` lists; arrays of numbers are tuples.
+``usual_column`` converts many parsed values at once, ``column_of`` an array that PyArrow has read. Both raise
+LeftError or ``pa.ArrowInvalid`` if Arrow would convert a value otherwise than ``FORMS``, or not at all.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class LeftError(Exception):
 
 
 def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
-    """Returns the type that PyArrow reads for a leaf; None: PyArrow must not read its values."""
+    """Returns the type as which PyArrow reads a leaf's values; None: PyArrow must not read them."""
     if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (leaf.kind in TIMES and times_are_text):
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
@@ -360,7 +360,7 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts float64 with NaN and infinities; LeftError for numbers beyond the range of float32."""
+    """Converts float64 to the leaf's type; LeftError for finite numbers beyond the range of float32."""
     if leaf.type == pa.float64():
         return column
     values = _numbers_of(column, np.float64)
@@ -376,7 +376,7 @@ def _time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _written_time_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Converts ISO texts; LeftError for timestamps without seconds, or without Z if the type has a zone."""
+    """Converts ISO 8601 texts; LeftError for times without seconds, or without Z if the type has a zone."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None
@@ -479,7 +479,7 @@ def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
 
 
 def _numbers_of(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """Returns the numbers of a column; null rows have any number."""
+    """Returns a view of a column's numbers; null rows have any number. The column has no offset."""
     return np.frombuffer(column.buffers()[1], kind, len(column))
 
 

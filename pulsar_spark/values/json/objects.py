@@ -21,8 +21,8 @@
     array, map       array; object. Pairs of keys and values: array or object
     struct           object; a name that the schema does not have is ignored, and a missing name has its
                      default or null
-    struct<member0>  a union: the first member that the value fits, in the order of ``unions``: members that
-                     usually have such values (for an object: records with all its names, maps) come first
+    struct<member0>  a union: the first member that accepts the value; ``unions`` tries likely members first
+                     (for an object: maps, and records that have all its names)
     ===============  ==================================================================================
 
 Fractions of a microsecond are cut towards the past. If an object has a name twice, the last value counts.
@@ -126,12 +126,12 @@ def explain(node: JsonNode, payload: bytes) -> str:
 
 
 class _Columns:
-    """Reads the values of n payloads, or n values as one member of a union.
+    """Converts the values of n payloads, or n values as one member of a union.
 
     Args:
         payload_of: index of the payload of each value, int64[n].
         is_tried: True if the values are read as a union's member.
-        is_again: True if the values were read before, as another member.
+        is_again: True if the values were already read as another member.
 
     Attributes:
         is_bad: flags of the values that do not fit the node, bool[n].
@@ -315,7 +315,7 @@ class _Columns:
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
     ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
-        """Returns the values, empty if null or too large; the offsets of their items; and the validity."""
+        """Returns lists or dicts, empty if null or too large; the offsets of their items; the validity."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
         lengths = np.fromiter(map(len, some), np.int64, len(some))
@@ -358,7 +358,7 @@ class _Columns:
         return union_column(node, chosen, parts)
 
     def _orders(self, node: JsonUnion, values: list[Any], indexes: list[int]) -> dict[int, MemberOrder]:
-        """Returns each value's order of members; for a value tried before, only its chosen member."""
+        """Returns for each index the order of members to try; only the chosen member if that is known."""
         members = self._budget.members.get(id(node))
         if members is None:
             members = self._budget.members[id(node)] = UnionMembers(node)
@@ -373,7 +373,7 @@ class _Columns:
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
     ) -> tuple[pa.Array, list[int], list[int]]:
-        """Reads values as one member; returns the column, the indexes of values that fit, and of others."""
+        """Reads the values at ``mine`` as a member; returns the column, the indexes that fit, the others."""
         budget = self._budget
         before = None if budget.room is None else budget.room.copy()
         reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)

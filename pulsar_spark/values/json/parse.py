@@ -1,4 +1,4 @@
-"""The text of JSON -> Python's objects, and back for JSON of any form.
+"""Parses JSON to Python objects; converts objects back to JSON text for columns that hold any JSON.
 
 ``msgspec`` parses most payloads. The standard library's ``json`` parses payloads that have NaN or infinities,
 which Python's client writes, halves of surrogate pairs, or integers of more digits than Python reads. It
@@ -28,7 +28,7 @@ from pulsar_spark.arrow.arrays import bytes_and_offsets
 try:
     import msgspec
 except ImportError:
-    msgspec = None  # type: ignore[assignment]  # it is a module elsewhere
+    msgspec = None  # type: ignore[assignment]  # mypy expects a module
 
 _Result = TypeVar("_Result")
 
@@ -72,7 +72,7 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
 
 
 def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
-    """Returns the value of a payload.
+    """Returns the Python object of a payload; ``keeps_text``: see above.
 
     Raises:
         ValueError: the payload is not JSON in UTF-8, or is too deep; ``refusal`` returns the reason.
@@ -102,9 +102,9 @@ def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # ``json`` does not parse malformed payloads again, because there may be millions.
+        # Malformed payloads are not parsed again by ``json``, because there may be millions.
         if type(error) is _MALFORMED and _ONLY_UNUSUAL.search(payload) is None:
-            # In older versions of msgspec its error is not a ValueError.
+            # The error of older versions of msgspec is not a ValueError.
             raise ValueError("malformed JSON") from None
     return _parse_unusual(payload, keeps_text)
 
@@ -113,7 +113,7 @@ def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
     """Whether ``_USUAL`` may parse n payloads: all are objects or arrays, without -0, and not too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # A payload -0 would not be found: payloads are adjacent in ``body``, so -0 before a payload 5 is -05.
+    # Only objects and arrays, because payloads are adjacent in ``body``: -0 before a payload 5 is -05 there.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None
@@ -134,7 +134,7 @@ def _finite(text: str) -> float | bytes:
     return number if isfinite(number) else text.encode()
 
 
-# Arguments of the decoders, by ``keeps_text``.
+# ``keeps_text`` -> arguments of ``json.JSONDecoder``.
 _HOOKS: Final[dict[bool, dict[str, Any]]] = {
     False: {"parse_float": _finite, "parse_constant": float},
     True: {"parse_float": str.encode, "parse_constant": str.encode},

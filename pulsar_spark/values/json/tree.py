@@ -1,10 +1,10 @@
 """The type of a JSON value as a tree, made from the writer's schema, the reader's and the column's type.
 
 Payloads contain the names of fields. The writer's schema is needed for the unit of timestamps that are whole
-numbers, for names that the reader has only as aliases, and for bytes that are base64 for certain.
+numbers, for names that the reader has only as aliases, and to know whether bytes are always base64.
 
-Members of a union are tried even if the query does not request them. So all fields of a union are read, and
-then the requested fields are selected.
+A union's value is tried as each member, even as members that the query does not request. So all fields of a
+union are read, and then the requested fields are selected.
 
 Only Kafka Connect's converter writes decimals as base64, and maps as arrays of pairs. The schemas of such
 values are recognized by a property that Pulsar's adaptor for Kafka Connect writes.
@@ -140,9 +140,9 @@ class JsonMap:
 
 @dataclass(frozen=True, slots=True)
 class JsonMember:
-    """A field of a record.
+    """A field of a record; ``key``: its name in payloads.
 
-    ``default``: value of a missing member; a str: the payload is bad, and this is the reason; None: null.
+    ``default``: value if a payload lacks the field; None: null; a str: the payload is bad, with this error.
     """
 
     key: str
@@ -152,9 +152,9 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class JsonRecord:
-    """Members, in the order of the column's fields; other names of a payload are ignored.
+    """An object; its members are in the order of the column's fields, and other names are ignored.
 
-    ``names``: names that payloads have for fields of the writer's or reader's schema; empty below the root.
+    ``names``: at the root, the names that the fields of both schemas have in payloads; else empty.
     """
 
     type: pa.DataType
@@ -194,7 +194,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes that an item counts: its column bytes, or half of its bytes while read if more."""
+    """Returns the bytes to count for an item: in the column, or half of those while it is read, if more."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -270,7 +270,7 @@ def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
 
 
 def select(column: pa.Array, part: pa.DataType) -> pa.Array:
-    """Returns the column as type ``part``: only the fields of ``part``, in this order.
+    """Returns the column as type ``part``, with only the fields of ``part``, in the order of ``part``.
 
     ``column`` must have no offset. Its type must be ``filled_type(whole, part)`` for some ``whole``.
     """
@@ -316,7 +316,7 @@ class _Maker:
         self._is_base64 = is_base64
         self._is_connect = is_connect
         self._defaults = Defaults(_WAY_OUT)
-        self._unions: dict[tuple[JsonNode, ...], int] = {}  # members of a union -> JsonUnion.number
+        self._unions: dict[tuple[JsonNode, ...], int] = {}  # members of a union -> its ``number``
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Returns the node of a type; ``writer`` is None if the writer has no such type."""

@@ -28,7 +28,7 @@ class UnionMembers:
 
     def __init__(self, node: JsonUnion) -> None:
         # Sets of members: integers with a bit for each member.
-        self._known: dict[str, int] = {}  # for each name, the records that have it
+        self._known: dict[str, int] = {}  # name of a field -> set of the records that have the field
         self._maps = self._any = self._leaves = 0
         self._usual: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
         self._orders: dict[tuple[type, Hashable], MemberOrder] = {}
@@ -46,11 +46,11 @@ class UnionMembers:
                 self._leaves |= bit
             for kind in _usual_types(member):
                 self._usual[kind] |= bit
-        # If at most _FEW members accept objects, "any JSON" precedes records that lack a name of the object.
+        # If at most _FEW members accept objects, a member "any JSON" is tried before records that lack names.
         self._is_any_soon = (self._usual[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
-        """Returns the order for a value; it depends on the value's type, and on an object's names."""
+        """Returns the order of members for a value, by its Python type, and by the names if it is a dict."""
         names: Hashable = tuple(value) if type(value) is dict else None
         known = type(value), names
         order = self._orders.get(known)
@@ -118,8 +118,8 @@ def union_column(
     """Returns the column of a union: a struct with a field for each requested member.
 
     Args:
-        chosen: member of each row, int64[n]; -1: null.
-        parts: rows and their values, by member.
+        chosen: index of the member of each row, int64[n]; -1: null.
+        parts: index of a member -> its rows, and their values.
     """
     columns = []
     for number, field in zip(node.indexes, node.type, strict=True):

@@ -1,4 +1,4 @@
-"""Values of PROTOBUF_NATIVE schemas: definitions by a topic's descriptors, and parsed messages -> columns.
+"""Reads the descriptors of PROTOBUF_NATIVE schemas, and decodes payloads to columns by Protobuf's runtime.
 
-The topic's descriptors never reach protobuf's runtime unchanged, because anyone may write them.
+A topic's descriptors never reach the runtime unchanged, because anyone may have written them.
 """

@@ -1,6 +1,6 @@
-"""The memory of items of repeated fields and maps in a payload, counted without parsing the payload.
+"""Counts the memory and the work of items of repeated fields and maps, without parsing the payload.
 
-Items use memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
+Items use memory twice: in Protobuf's runtime, which parses a whole payload at once, and then as columns. The
 runtime doubles the capacity of a growing array and keeps the old memory, so it may use three times the memory
 of the items. Texts and bytes are also copied on their way to columns.
 """
@@ -55,7 +55,7 @@ class CountedField:
     Attributes:
         width: bytes of memory of an item; 0: the field is not repeated.
         packed: wire bytes of a packed item; 0: items are varints; None: items are never packed.
-        has_messages: True if its items are messages, or become JSON, which takes as long.
+        has_messages: True if its items are messages, or become JSON, which takes as much work.
     """
 
     width: int
@@ -76,8 +76,9 @@ def counted_fields(
     """Returns the counted fields of a message by their numbers.
 
     Args:
-        file: file that contains the descriptors of nested messages, ``.M0`` and so on.
-        json: counted fields of the messages that are read as JSON, which may contain themselves.
+        own: descriptor of the message.
+        file: file that contains the descriptors of all messages, ``.M0`` and so on.
+        json: type name -> counted fields, for messages that are read as JSON; they may contain themselves.
     """
     defined = {field.number: field for field in own.field}
     found = {}
@@ -106,7 +107,7 @@ def counted_fields(
 def counted_json(
     reader: JsonReader, messages: Iterable[DescriptorProto], file: FileDescriptorProto
 ) -> dict[str, dict[int, CountedField]]:
-    """Returns all fields of the messages that are read as JSON, by type name and number."""
+    """Returns type name -> number -> field, for all fields of the messages that are read as JSON."""
     found: dict[str, dict[int, CountedField]] = {f".{message.name}": {} for message in messages}
     for name, fields in found.items():
         for defined in _message_named(name, file).field:
@@ -127,7 +128,7 @@ def _message_named(type_name: str, file: FileDescriptorProto) -> DescriptorProto
 
 
 def _message_size(message: DescriptorProto) -> int:
-    """Returns the approximate bytes of a message in the runtime, whatever fields are set."""
+    """Returns the approximate bytes of a message in the runtime; absent fields use memory, too."""
     return _HEADER + sum(
         8 if field.label == _F.LABEL_REPEATED else _ELEMENT_SIZES.get(field.type, 8)
         for field in message.field
@@ -150,7 +151,7 @@ def _added_text(reader: TypeReader) -> int:
 
 
 def row_cost(root: StructReader, message: DescriptorProto) -> int:
-    """Returns the maximum memory of a payload without fields: its message, and enum names and defaults."""
+    """Returns the maximum bytes of memory of an empty payload: its message, enum names and defaults."""
     return _message_size(message) + _added_text(root)
 
 
@@ -256,7 +257,7 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 def max_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
     """Returns the maximum number of items with the work ``MESSAGE_WORK`` in each payload, int64[n].
 
-    Each byte that may begin a message in a repeated field counts; if packed items become JSON, every byte.
+    Counts the bytes that may begin a message in a repeated field; all bytes, if packed items become JSON.
     """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):

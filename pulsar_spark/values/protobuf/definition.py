@@ -1,4 +1,4 @@
-"""Parses the definition of a PROTOBUF_NATIVE schema, and makes such a schema from a descriptor file.
+"""Parses the definition of a PROTOBUF_NATIVE schema, and makes PROTOBUF_NATIVE schemas of descriptor files.
 
 The schema's data is JSON: ``fileDescriptorSet``, a serialized FileDescriptorSet in base64, and
 ``rootMessageTypeName``, the full name of the values' message.
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 WAY_OUT = "Use valueFormat=raw, and decode the values in the query"
 MESSAGES = frozenset({_F.TYPE_MESSAGE, _F.TYPE_GROUP})
-# Types as in Spark's from_protobuf with upcast.unsigned.ints.
+# Column types of scalar fields, as in Spark's from_protobuf with upcast.unsigned.ints.
 UNSIGNED = pa.decimal128(20, 0)
 SCALARS: dict[int, pa.DataType] = {
     _F.TYPE_DOUBLE: pa.float64(),
@@ -115,7 +115,7 @@ class ProtobufDefinition:
     enums: Mapping[str, DefinedEnum]
 
     def type_of(self, message: DefinedMessage, field: _F) -> int:
-        """Returns the type of a message's field; if the field has only a type name, MESSAGE or ENUM."""
+        """Returns the type of a message's field, also if the descriptor has only the type's name."""
         if not field.HasField("type"):
             is_enum = field.type_name.removeprefix(".") in self.enums
             return _F.TYPE_ENUM if is_enum else _F.TYPE_MESSAGE
@@ -204,7 +204,7 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, _F]:
 
 
 def features_of(options: Any, above: FeatureSet) -> FeatureSet:
-    """Returns the features of a message, enum or field from its options and the features around it."""
+    """Returns the features of a message, enum or field; ``above``: features of the enclosing definition."""
     if not options.HasField("features"):
         return above
     found = FeatureSet()
@@ -214,7 +214,7 @@ def features_of(options: Any, above: FeatureSet) -> FeatureSet:
 
 
 def has_presence(message: DefinedMessage, field: _F, kind: int) -> bool:
-    """Whether an absent singular field differs from a field with its type's default."""
+    """Whether parsers can distinguish an absent singular field from a field that is zero or empty."""
     presence = features_of(field.options, message.features).field_presence
     return presence != FeatureSet.IMPLICIT or kind in MESSAGES or field.HasField("oneof_index")
 
@@ -304,10 +304,10 @@ _MAKE_IT = "Make the file with protoc --include_imports --descriptor_set_out=FIL
 
 
 def protobuf_schema(descriptors: bytes, message: str) -> Schema:
-    """Returns the schema of values that are a message of protoc's descriptor set.
+    """Returns the schema for values of type ``message``, which protoc's descriptor set defines.
 
-    The schema has only the file that defines the message and its imports, without comments, because every
-    task receives the schema.
+    The schema has only the file that defines the message and the imported files, without comments, because
+    every task receives the schema.
 
     Raises:
         OptionError: the bytes are not a descriptor set, lack the message or an imported file, or have several
@@ -347,7 +347,7 @@ def protobuf_schema(descriptors: bytes, message: str) -> Schema:
 
 
 def _needed(root: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> set[str]:
-    """Returns the names of a file and of all files that it imports, directly or not."""
+    """Returns the names of a file and of all files that it imports, directly or indirectly."""
     found = {root.name}
     left = [root]
     while left:

@@ -1,4 +1,4 @@
-"""Plans the readers of the requested fields, and the parser's descriptors. Compares two schema versions.
+"""Makes the readers of the requested fields, and the parser's descriptors. Compares two schema versions.
 
 ``check_fields`` compares the types of both versions, because protobuf's runtime reads a field's bytes by its
 descriptors only: numbers that are too large lose their upper bits, zigzag numbers become other numbers, and
@@ -52,14 +52,14 @@ from pulsar_spark.values.protobuf.readers import (
 _F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
 _MAX_FIELDS = 10_000  # maximum columns, including nested columns
-_MAX_DEPTH = 48  # maximum depth of messages in each other
+_MAX_DEPTH = 48  # maximum depth of nested messages
 _REPEATED = _F.LABEL_REPEATED
 _OPTIONAL = _F.LABEL_OPTIONAL
 _KEYS = frozenset(SCALARS) - {_F.TYPE_DOUBLE, _F.TYPE_FLOAT, _F.TYPE_BYTES, _F.TYPE_ENUM}
 
 
 class _Place(NamedTuple):
-    """A place in the tree of fields; ``above``: full names of the messages that contain the place."""
+    """A field's position in the tree of fields; ``above``: full names of the messages that contain it."""
 
     path: str
     above: tuple[str, ...]
@@ -73,10 +73,10 @@ class _Place(NamedTuple):
 class ProtobufPlan:
     """Builds the readers of the requested fields, and the descriptors by which their values are parsed.
 
-    A target of None requests all fields with their own types.
+    A target of None requests all fields, with the types that the schema implies.
 
     Attributes:
-        skips: True if fields that cannot be read are left out; otherwise such fields are errors.
+        skips: True if fields that cannot be read are left out; False: such fields raise UnsupportedError.
         json: reader of messages that are read as JSON.
         json_messages: messages that are read as JSON, by full name.
     """
@@ -91,7 +91,7 @@ class ProtobufPlan:
     unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
     def root(self, target: pa.DataType | None) -> StructReader:
-        """Returns the reader of the values' message; raises as ``decoder``."""
+        """Returns the reader of the root message; raises as ``formats.decoder``."""
         message = self.definition.messages[self.definition.root]
         root = self._struct(message, self._message(), target, _Place("", ()))
         while self.unplanned:
@@ -111,7 +111,7 @@ class ProtobufPlan:
         pool = descriptor_pool.DescriptorPool()
         try:
             pool.Add(self.file)
-        except TypeError as error:  # a message needs more than 64 KiB without its texts and lists
+        except TypeError as error:  # the runtime's limit: 64 KiB for a message without its texts and lists
             raise UnsupportedError(
                 f"a message of the topic's schema has too many fields for Protobuf: {error}", advice=_CHOOSE
             ) from None
@@ -198,7 +198,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Adds a field that is not a map to ``own``; returns the reader of its values; None: no column."""
+        """Adds a field that is not a map to ``own``; returns the reader of a value; None: no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = type_named(self.definition.messages, defined, place.path)
@@ -271,7 +271,7 @@ class ProtobufPlan:
     def _json(
         self, message: DefinedMessage, defined: _F, kind: int, own: DescriptorProto, place: _Place
     ) -> JsonReader:
-        """Adds a field whose messages are read as JSON; the type of the messages is planned only once."""
+        """Adds a field whose messages are read as JSON to ``own``; plans each type of message only once."""
         inner = self.json_messages.get(message.name)
         if inner is None:
             inner = self.json_messages[message.name] = self._message()
@@ -299,7 +299,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Defines a closed enum: numbers without a name become unknown fields. Returns the enum's name."""
+        """Defines an enum, of which the runtime ignores numbers without a name; returns its type name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
@@ -363,9 +363,9 @@ _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
 
 
 def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target: pa.StructType) -> None:
-    """Checks that each field that the column and the writer have means the same in both versions.
+    """Checks the types of the requested fields that both versions define.
 
-    Raises SchemaError, with the field's path, if a field's type has changed its meaning.
+    Raises SchemaError, with the field's path, if the reader would misread the writer's field.
     """
     if writer != reader:
         root = reader.messages[reader.root]
@@ -379,8 +379,8 @@ class _Checker:
     def __init__(self, writer: ProtobufDefinition, reader: ProtobufDefinition) -> None:
         self._writer = writer
         self._reader = reader
-        self._by_number: dict[str, dict[int, _F]] = {}  # the writer's fields, by message
-        self._by_name: dict[str, dict[str, _F]] = {}  # the reader's fields, by message
+        self._by_number: dict[str, dict[int, _F]] = {}  # writer's message -> its fields by number
+        self._by_name: dict[str, dict[str, _F]] = {}  # reader's message -> its fields by name
         self.json: list[tuple[DefinedMessage, DefinedMessage, str]] = []  # messages that are read as JSON
         self._json: set[tuple[str, str]] = set()
 

@@ -1,15 +1,15 @@
-"""PROTOBUF_NATIVE: messages by the descriptors in the schema; the column is a ``struct`` of the fields.
+"""PROTOBUF_NATIVE: payloads are messages of a type that the schema describes; columns are ``struct``.
 
-The types equal those of Spark's ``from_protobuf`` without options, because users know that function:
+The types equal those of Spark's ``from_protobuf`` with ``upcast.unsigned.ints``, which users know:
 
     ========================================  ==================================================
-    int32, sint32, sfixed32; uint32, fixed32  int32; int64, so that nothing is lost
-    int64, sint64, sfixed64; uint64, fixed64  int64; decimal(20, 0), so that nothing is lost
+    int32, sint32, sfixed32; uint32, fixed32  int32; int64, which holds all values
+    int64, sint64, sfixed64; uint64, fixed64  int64; decimal(20, 0), which holds all values
     float, double, bool, string, bytes        float32, float64, bool, string, binary
     enum                                      string: the value's name
     message; Timestamp, Duration              struct; timestamp, duration
     message without fields; within itself     bool, true; string, its JSON: see ``readers``
-    repeated; map                             list; map, the last entry of a key
+    repeated; map                             list; map, with the last value of a repeated key
     ========================================  ==================================================
 
 An absent field is null, or has the default that a proto2 schema gives it. A field without presence (most
@@ -17,12 +17,12 @@ fields of proto3) is also null if it is zero or empty, because absent and zero a
 Wrappers and Any become structs, as other messages.
 
 Payloads are read by the reader's descriptors, as always in protobuf: fields that the reader does not define
-are left out, and fields that the writer did not know are absent. A field whose type has changed must mean the
-same, see ``plan``. A payload is bad if it is not protobuf, lacks a required field, or has text that is not
-UTF-8 or a time that a column cannot hold.
+are left out, and fields that the writer lacks are absent. A field may change only to a compatible type,
+see ``plan``. A payload is bad if it is not protobuf, lacks a required field, or has text that is not UTF-8 or
+a time that a column cannot hold.
 
-Protobuf's runtime never gets a topic's descriptors, because anyone may write them. It gets a file of the
-requested fields with generated names, in a pool that is freed with the decoder.
+Protobuf's runtime never gets a topic's descriptors, because anyone may have written them. It gets generated
+descriptors of the requested fields, in a pool that is freed with the decoder.
 """
 
 from __future__ import annotations

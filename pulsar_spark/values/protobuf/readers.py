@@ -1,8 +1,8 @@
-"""Parsed messages -> columns, a field of all messages at a time.
+"""Converts parsed messages to columns, one field of all messages at a time.
 
-A TypeReader converts a list of a field's values from protobuf's runtime: numbers, bytes, messages. A
-FieldReader converts one field of a list of messages. In parsed messages, texts are bytes, and the field of
-number n is the attribute ``f<n>``.
+A TypeReader converts a list of values of one type, as Protobuf's runtime returns them: numbers, bytes, or
+messages. A FieldReader converts one field of many messages. In parsed messages, texts are bytes, and the
+field of number n is the attribute ``f<n>``.
 
 Messages that contain themselves become JSON text, because no column has their type. The text has the names
 and values of columns. Absent fields are left out, bytes are base64, and NaN and infinity are text. A message
@@ -37,7 +37,7 @@ class ReadColumn(NamedTuple):
 
     Attributes:
         is_bad: flags of bad rows, bool[n]; None: no row is bad.
-        why: first mistake, with its path from the value that was read.
+        why: error text of the first mistake: its path below the read values, and the reason.
     """
 
     column: pa.Array
@@ -45,7 +45,7 @@ class ReadColumn(NamedTuple):
     why: str = ""
 
     def spread(self, has: Flags) -> ReadColumn:
-        """Moves the rows to the places that ``has`` flags; other rows are null."""
+        """Returns a row for each flag in ``has``: the next row of this column if set, else null."""
         places = pa.array(np.cumsum(has) - 1, mask=~has)
         is_bad = None
         if self.is_bad is not None:
@@ -81,7 +81,7 @@ class NumberReader:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Reads texts, which are bytes in the runtime."""
+    """Decodes texts, which the runtime returns as bytes; text that is not UTF-8 is bad."""
 
     type: pa.DataType
 
@@ -95,7 +95,7 @@ class TextReader:
 
 @dataclass(frozen=True, slots=True)
 class EnumReader:
-    """Reads names of enums; a number without a name becomes ``<unknown>_<number>``, as in Java."""
+    """Converts enum numbers to names; a number without a name becomes ``<unknown>_<number>``, as in Java."""
 
     type: pa.DataType
     names: Mapping[int, str]
@@ -180,7 +180,7 @@ class SingularReader:
 
     Attributes:
         attribute: name of the field in parsed messages, such as ``f1``.
-        default: value instead of null; None: null stays null.
+        default: value that replaces nulls in the column; None: nulls stay null.
     """
 
     name: str
@@ -247,7 +247,7 @@ class RepeatedReader:
 class MapReader:
     """Reads a map, which is a repeated field of entries.
 
-    The last entry of a key counts. A row is bad if any entry is bad, as in protobuf.
+    If a key is repeated, the last entry counts. A row is bad if any entry is bad, as in Protobuf.
     """
 
     name: str
