@@ -165,7 +165,6 @@ class OlderStreamReader(PulsarStreamReader):
             )
 
     def _current_ends(self) -> Json:
-        """Returns the present ends of the topics, before Spark has passed a start."""
         options = parse_source(self._options, Mode.STREAM)
         if options.subscription is None:
             raise OptionError(

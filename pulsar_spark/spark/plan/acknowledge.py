@@ -145,7 +145,7 @@ class _Found(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        published: publish time of ``entry`` in ms; 0 without chunks; the error of a failed probe.
+        published: publish time of ``entry`` in ms since 1970; 0 without chunks; an error if the probe failed.
     """
 
     entry: MessageId

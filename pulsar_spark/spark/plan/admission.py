@@ -1,7 +1,7 @@
 """Admission control: the end of each micro-batch, within the user's limits.
 
-The caller passes ``now`` and a source of the broker's answers. A partition with late answers is left out of a
-plan, and a later plan uses the answers.
+If the broker's answers for a partition are late, the partition is left out of the plan, and a later plan uses
+the answers.
 
 A limit is divided among partitions in proportion to their waiting entries; a partition's part is its share.
 Each partition gets at least one entry, so that it progresses with any limit, and further entries only if they
@@ -114,8 +114,8 @@ class Admission:
             backlogs: approximate number of entries between start and end, by which the limit is divided; a
                 missing partition has 1.
             available_now: whether to ignore ``min_messages``.
-            patience: seconds to wait until any partition has its complete answer; they begin again with each
-                one. None: wait for all answers.
+            patience: seconds to wait for the next partition's complete answer; each answer restarts the wait.
+                None: wait for all answers.
 
         A partition without an answer stays at its start, with a warning.
 

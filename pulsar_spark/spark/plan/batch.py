@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds until the next plan after a plan without messages, because no batch was due or possible.
 _HELD_BACK = 0.5
-# The same while requests for entries are pending; less, because their answers may make a batch possible.
+# Seconds until the next plan while probes are pending; few, because their answers may make a batch possible.
 _LOOK_AGAIN = 0.1
 
 
@@ -117,7 +117,7 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the tasks of ``(start, end]``, without partitions that are deleted or end before ``start``.
+        """Returns the tasks' ranges in ``(start, end]``; none of partitions that are deleted or set back.
 
         Args:
             partitions: state of each partition, in which ``is_start_time_found`` is stored.
@@ -138,7 +138,7 @@ class MicroBatchPlanner:
         return tasks
 
     def split(self, ranges: list[Range]) -> list[Range]:
-        """Cuts ranges by the user's options; the parts are the tasks."""
+        """Cuts ranges into the tasks' parts, by ``minPartitions`` and ``maxMessagesPerPartition``."""
         return split_ranges(
             ranges,
             self._broker_probe,

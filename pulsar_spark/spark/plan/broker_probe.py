@@ -93,7 +93,7 @@ class BrokerProbe:
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
-        """Finds the ledgers of entries by their numbers in a track, and stores the ledgers' ends there."""
+        """Finds the ledgers of entries by their numbers in a track; stores the ledgers' ends in the track."""
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
@@ -172,7 +172,7 @@ class KnownEntries:
         self.limit = ScanLimit.of(1)
 
     def follow(self, start: MessageId) -> bool:
-        """Drops entries up to ``start``; False if entries after ``start`` are missing, so all are useless."""
+        """Drops entries up to ``start``; False if entries right after ``start`` are not known."""
         if not self._after <= start <= self.reached:
             return False
         self._after = max(self._after, start.last_whole_entry)

@@ -83,7 +83,8 @@ _LATE = "the micro-batch did not finish, and these messages have not been copied
 class MovedError(Exception):
     """The checkpoint is from another cluster, whose entries have copies here, so the planner moves the query.
 
-    ``cluster``: that cluster's name, or empty. ``before``: the query's last positions here, if it was here.
+    ``cluster``: name of the checkpoint's cluster; empty if unknown. ``before``: the query's last positions in
+    this cluster, if the query last moved away from here; otherwise None.
     """
 
     def __init__(self, cluster: str, before: Left | None) -> None:
@@ -256,9 +257,9 @@ class Witnesses:
 
         Args:
             missing: partitions that lacked the subscription before it was opened there.
-            answers: the broker's answers to opening it.
+            answers: the broker's answers when the subscription was opened.
         """
-        if witness is None:  # compares the starts of partitions that were empty: (ledger, -1)
+        if witness is None:  # compare (ledger, -1), the positions of partitions that were empty
             named = self._options.start.named
             known = {
                 topic: each
@@ -331,7 +332,7 @@ class Moves:
         self._loss_check = loss_check
 
     def moved(self, start: Offsets, error: MovedError, existing: Collection[TopicName]) -> Offsets:
-        """Returns where the query continues in this cluster; ``start``: last offset in the old cluster.
+        """Returns the offset to continue from in this cluster; ``start``: last offset in the old cluster.
 
         A query that was in this cluster before continues where it left, because later entries may have had
         no copies in the other cluster.

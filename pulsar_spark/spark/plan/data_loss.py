@@ -119,7 +119,7 @@ class LossVerdict(Enum):
 
 
 class Stored(NamedTuple):
-    """Entries that a partition holds.
+    """The range of entries that a partition stores.
 
     Attributes:
         begin: the position before its first entry.
@@ -140,8 +140,8 @@ class Judgement:
     Attributes:
         why: evidence, if the subscription was moved or removed.
         lost: messages that are, or may be, deleted; None unless the verdict is LOST or UNSURE.
-        was_removed: whether the subscription was removed; opening has created it. If the query fails, it is
-            removed again, so that the next start finds the same state.
+        was_removed: whether the subscription was removed, and opening created it again. If the query fails,
+            the subscription is removed, so that the next start finds the same state.
         is_all_seen_processed: whether the query has processed all messages that it knew.
     """
 

@@ -1,7 +1,7 @@
 """EndTracker: the ends of topic partitions, with few requests. QuietTime: triggers without work.
 
-Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, a reader
-at its end to which the broker sends the next entry unasked. So an idle partition costs no requests, and a new
+Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`: a reader
+at its end, to which the broker pushes the next entry. So an idle partition costs no requests, and a new
 message is still noticed immediately. If many entries arrive, the tail is closed, and the end is requested
 periodically. A partition with unread messages gets a tail, too, because they may wait for hours until
 ``minMessagesPerTrigger`` is reached. The end is requested in these cases (:class:`EndSchedule`):
@@ -46,9 +46,9 @@ _log = logging.getLogger(__name__)
 _FOLLOWS_WITHIN = 1.0
 # If two triggers without data are closer than this number of seconds, the next one is expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits for new entries; few, because the wait delays a query's other sources.
+# Bounds of the seconds that a trigger waits for new entries; low, because a query's other sources wait, too.
 _MIN_WAIT = 0.05
-_WAIT_EACH = 0.00015  # for each partition
+_WAIT_EACH = 0.00015  # seconds to wait for each partition, within the bounds
 _MAX_WAIT = 0.5
 
 Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarError]]
@@ -57,7 +57,7 @@ Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarE
 class EndAnswers(NamedTuple):
     """The result of one refresh.
 
-    ``arrived``: partitions whose tails received an entry or the end of the topic.
+    ``gone``: deleted partitions. ``arrived``: partitions whose tails received an entry or the topic's end.
     """
 
     answers: Mapping[Partition, LastMessageId]
@@ -177,7 +177,8 @@ class EndTracker:
     def renew_tails(self, partitions: Sequence[Partition], count: int) -> None:
         """Lets tails (readers at the ends) read up to the new ends; closes failed ones, opens missing ones.
 
-        Call this after the answers were judged, because an error here must not hide the answers.
+        Call this after the answers were checked for data loss, because an error here must not prevent that.
+        ``count``: number of the query's partitions.
         """
         now = self._client.now()
         for partition in partitions:

@@ -70,10 +70,10 @@ class LossCheck:
         *,
         was_missing: bool,
     ) -> None:
-        """Judges changes of a partition while the query was stopped, and retains unprocessed messages.
+        """Judges changes of a partition while the query was stopped; moves its subscription back if needed.
 
-        Raises DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next
-        start finds the same state.
+        ``was_missing``: whether the subscription did not exist before this run opened it. Raises
+        DataLossError: unprocessed messages are gone. The next start finds the same state at the broker.
         """
 
         def judge(stored: Stored | None) -> Judgement:
@@ -89,9 +89,10 @@ class LossCheck:
         self._reconcile(subscription, topic, position, answer, judge)
 
     def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
-        """Judges partitions where the subscription stands after the end of an unfinished batch 0.
+        """Judges partitions whose subscription is at a position after the end of an unfinished batch 0.
 
-        A subscription that this run has created is not judged as removed: the earlier run may have had none.
+        If this run has created the subscription, it does not count as removed, because the earlier run may
+        not have created it.
         """
         for topic in sorted(ends.keys() & subscription.partitions.keys()):
             end, state = ends[topic], subscription.partitions[topic]
@@ -100,7 +101,7 @@ class LossCheck:
                 self.check_restart(subscription, topic, end, answer, was_missing=False)
 
     def check_answer(self, subscription: Subscription, topic: TopicName, answer: LastMessageId) -> None:
-        """Judges whether the subscription was moved while the query runs, and stores the broker's answer."""
+        """Judges whether another program moved the subscription; stores the broker's answer."""
         state = subscription.partitions[topic]
         position = state.position_or_start
         state.see(state.last)
@@ -129,7 +130,7 @@ class LossCheck:
         state.last = visible_end(answer.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
-        """Whether a position is a processed message.
+        """Whether a position is that of a message that the query has processed.
 
         Otherwise it is the user's start, or the position before the first message of a ledger.
         """
@@ -183,7 +184,7 @@ class LossCheck:
             report(topic, found.lost)
 
     def _stored(self, topic: TopicName, position: MessageId, answer: LastMessageId) -> Stored:
-        """Requests the entries that a partition stores around a processed position."""
+        """Requests the range of a partition's stored entries, and the end of the ledger of ``position``."""
         begin, end = self._client.bounds(topic).begin, self._client.stored_end(topic)
         if self._client.read_compacted:  # entries that compaction has removed are no loss
             return Stored(begin, end, position.entry)
@@ -207,7 +208,7 @@ class LossCheck:
             self.reporter.deleted.append(topic)
 
     def report_unheld(self, topic: TopicName, position: MessageId, segments: int = 0) -> None:
-        """Reports a segment, or unknown segments, that brokers deleted before the query read them."""
+        """Reports that brokers deleted an unread segment, or ``segments`` unread segments of a topic."""
         what = f"{segments} segments that the query never saw" if segments else "a segment"
         why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
         self.reporter.lost(topic, LostRange(position, None, why))
@@ -242,9 +243,9 @@ class LossCheck:
 
 
 class Checkpoint(NamedTuple):
-    """The end of a query's last micro-batch in Spark's checkpoint.
+    """A query's last micro-batch in Spark's checkpoint; ``end`` names the subscription.
 
-    ``end``: end of the last micro-batch; it names the subscription.
+    ``begins``: start positions of that batch. ``processed``: positions up to which messages are processed.
     """
 
     end: Offsets
@@ -260,8 +261,8 @@ class Checkpoint(NamedTuple):
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
         """Returns a checkpoint whose last micro-batch must run again.
 
-        ``processed`` has neither deleted partitions, which are missing in ``end``, nor partitions whose topic
-        ended before ``start``, so that ``end`` is earlier. The plan of the batch has reported these losses.
+        ``processed`` lacks deleted partitions, which are not in ``end``. It also lacks partitions whose end
+        is before ``start``, because their topic was shortened. The plan of the batch reported these losses.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {

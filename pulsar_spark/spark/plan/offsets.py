@@ -51,7 +51,7 @@ class Left(NamedTuple):
     witness: Witness | None = None
 
     def unread(self, topic: TopicName) -> CopyRange | None:
-        """Returns the copies of entries that the query has not read in ``cluster``; None: all copies."""
+        """Returns which copies to read: of entries that the query has not read in ``cluster``; None: all."""
         position = self.positions.get(topic)
         return None if position is None else CopyRange(self.cluster, position, self.time_ms)
 
@@ -164,7 +164,7 @@ def done_in(positions: Mapping[TopicName, MessageId]) -> set[TopicName]:
 
 
 def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
-    """Whether a micro-batch moves any position. It does not if only done segments have left their topics."""
+    """Whether a micro-batch moves any position; False if it only drops done segments that were removed."""
     if planned == start.positions:
         return False
     kept = {topic: end for topic, end in start.positions.items() if topic in planned or end != DONE}
@@ -232,7 +232,7 @@ def _not_ours(data: object) -> OptionError:
 def updated(
     before: Mapping[str, dict[str, T]], changed: Mapping[Key, T], gone: Iterable[Key] = ()
 ) -> dict[str, dict[str, T]]:
-    """Returns ``before``, JSON by topic and by partition or segment, with changes, and without ``gone``.
+    """Returns ``before``, values by topic and by partition or segment, with ``changed``, without ``gone``.
 
     The result shares unchanged topics with ``before``, so neither may be changed. The order is fixed: by
     topic, and by the number of the partition or segment.

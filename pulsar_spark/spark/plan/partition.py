@@ -68,7 +68,7 @@ _IDLE_AFTER = 0.25
 # Seconds after which the end is requested although the tail has received nothing.
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5  # or this number of seconds for each partition of the query, if that is longer
-_STEP = 5.0  # seconds; these requests wait for a multiple of it, so that many are sent together
+_STEP = 5.0  # these request times are rounded up to multiples of 5 s, so that many are sent at once
 
 
 class Life(Enum):
@@ -98,7 +98,7 @@ class _Probed(NamedTuple):
 
 
 class _Dated(NamedTuple):
-    """A processed position, the latest publish time of messages up to it, and the time of its probe."""
+    """A processed position, the latest publish time up to it, and the monotonic time of its probe (s)."""
 
     position: MessageId
     time_ms: int
@@ -145,7 +145,7 @@ class EndSchedule:
     def followed(self, now: float, partitions: int, number: int) -> None:
         """Sets the time of the next request, because the tail has reached the end.
 
-        ``number``: index of this partition, by which requests are spread over time.
+        ``partitions``: number of partitions. ``number``: index of this one, which spreads requests over time.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
         spread = 1 + number % partitions / partitions
@@ -164,7 +164,7 @@ class Partition:
         position: position up to which Spark has checkpointed it as processed; None before the first trigger.
         backlog: number of entries in ``(position, last]`` at the last trigger; None if unknown.
         frozen_end: end of a run that reads only messages that existed at its start; None in other runs.
-        is_set_back: whether the topic ends before the checkpoint; the next trigger then begins at ``start``.
+        is_set_back: whether the topic ends before the checkpointed position; then ``start`` replaces it.
         is_start_time_found: whether the user's start time was found, so that later batches are not searched.
             None: this run has not searched yet.
         asked_at: request time of ``last``; the answer may be newer.
@@ -176,7 +176,7 @@ class Partition:
         is_queued: whether the end tracker's queue has the time of the next request for the end.
         is_behind: whether the last tail has never reached the known end.
         is_blind: whether an answer showed new entries that the tail did not receive.
-        hides_end: whether the next request for ``last`` also asks for an end that the broker does not report.
+        hides_end: whether the broker's answer "no message" may be wrong; the next request searches the end.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
             probe.
         is_warned_of_chunks: whether a warning reported that the partition is not acknowledged any more.
@@ -249,7 +249,7 @@ class Partition:
         self.start = self.acknowledged = self.asked = self.asked_before = mark_delete
 
     def set_back(self, last: MessageId) -> None:
-        """Records that the topic ends before the processed position; the query continues from this end."""
+        """Records that the topic ends at ``last``, before the processed position; sets the position to it."""
         self.start = self.last = last
         # These positions are of the topic before it was recreated or restored.
         self.goes_on = self.next_seen = MessageId.EARLIEST
@@ -258,7 +258,7 @@ class Partition:
             self.position = last
 
     def take_up(self, checkpointed: MessageId | None) -> None:
-        """Begins a trigger with the position that Spark has checkpointed; None for a new partition."""
+        """Sets ``position`` at the beginning of a trigger; ``checkpointed``: None for a new partition."""
         is_new = checkpointed is None or self.is_set_back
         self.position = self.start if is_new else checkpointed
         self.is_set_back = False
@@ -306,7 +306,7 @@ class Partition:
 
     @property
     def processed(self) -> MessageId | None:
-        """Returns the last processed entry; the last entry of the topic if the user's start lies after it."""
+        """Returns the last processed entry, at most the topic's last entry; None before the first trigger."""
         return None if self.position is None else min(self.position, self.last).last_whole_entry
 
     def count_backlog(self) -> bool:
@@ -407,7 +407,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Requests the entries up to the known end by ``tail``; False if it is lost, or far from the end."""
+        """Lets ``tail`` request the entries up to the known end; False if it failed, or too many are left."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:

@@ -21,7 +21,7 @@ from pulsar_spark.client import Ledger, PartitionBounds, Range
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
-# Up to this number of ranges, each has a task. More ranges have at least this number of tasks.
+# Up to this number of ranges, each range is a task. More ranges share at least this number of tasks.
 _MIN_TASKS = 16
 # Maximum entries, and maximum ranges, of a task of several ranges. The sizes of entries are unknown here, but
 # this number of entries of 128 KiB, the default maximum of a batch, is read in about a second.
@@ -93,7 +93,7 @@ class SplitSource(Protocol):
         """Returns a :class:`Track` for each range, by topic, which numbers its entries across ledgers."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Finds the ledgers of entries by their numbers in a track, and stores the ledgers' ends there."""
+        """Finds the ledgers of entries by their numbers in a track; stores the ledgers' ends in the track."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """Returns estimates of the messages per entry, by topic."""
@@ -207,7 +207,7 @@ class Track:
 
 
 def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
-    """Raises the numbers of pieces, where pieces are longest, to a sum of ``wanted``, or one per entry."""
+    """Adds pieces to the ranges with the longest pieces, up to ``wanted`` in all, at most one per entry."""
     longest = [
         (-length / count, place) for place, (length, count) in enumerate(zip(lengths, pieces, strict=True))
     ]

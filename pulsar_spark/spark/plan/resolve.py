@@ -1,6 +1,6 @@
 """Resolves start and end positions: words, times and message ids become positions of each partition.
 
-It uses non-durable readers that are closed immediately, so nothing is left behind at the broker.
+It uses non-durable readers and closes them immediately, so no subscription remains at the broker.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def resolve(
     Args:
         positions: positions by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed`
             resolves.
-        margin: seconds by which publish times may go back along a topic.
+        margin: maximum seconds by which a later message's publish time may be earlier.
     """
 
     def resolve_one(topic: TopicName, position: Position) -> MessageId:

@@ -387,7 +387,7 @@ class ScalableTopics:
         return {topic: count for topic, count in found.items() if count}
 
     def take_changed(self) -> bool:
-        """Whether a topic's segments may differ from the last list; resets the flag."""
+        """Whether segments may differ from the last list; partitions of ``keep_legacy`` count only once."""
         lacks_legacy, self._lacks_legacy = self._lacks_legacy, False
         watches = [*self._layouts.values()]
         return lacks_legacy or self.has_other_names or any(watch.changed for watch in watches)
@@ -442,7 +442,7 @@ class ScalableTopics:
     def held(
         self, partitions: Iterable[TopicName], processed: Mapping[TopicName, MessageId]
     ) -> set[TopicName]:
-        """Returns the segments that are not read yet, because they follow others; see :mod:`segments`."""
+        """Returns the segments that are HELD (see the top of the module): older ones must be read first."""
         if not self._orders:
             return set()
         orders = self._orders_now

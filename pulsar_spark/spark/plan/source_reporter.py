@@ -126,7 +126,7 @@ def first_entries(
 ) -> list[EntryInfo]:
     """Probes the first unprocessed entries, until they hold this many messages or bytes.
 
-    Returns no entries if that fails, because a missing figure must not end the query.
+    Returns no entries if the probe fails, because a missing figure must not end the query.
     """
     try:
         reader = client.probe_entries(topic, seen.position.last_whole_entry)
@@ -257,7 +257,7 @@ class OldestMessages:
 
 
 class SourceReporter:
-    """Reports how far a query lags."""
+    """Makes the reports of one query run: each partition's end, backlog and oldest unprocessed message."""
 
     def __init__(self, client: PlanningClient, service_url: str) -> None:
         self._client = client
@@ -341,5 +341,5 @@ class SourceReporter:
         self._oldest.forget(gone)
 
     def renewed(self, report: Json) -> Json:
-        """Returns ``report`` with the present time and number of retries, if nothing else has changed."""
+        """Returns ``report`` with the time of the last trigger and the present number of retries."""
         return report | {"timeMs": self._triggered_ms, "retries": self._client.retries()}

@@ -90,7 +90,7 @@ def start_query(
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
         at_end = {topic for topic, start in starts.items() if start is PositionWord.LATEST}
         answers = subscription.open(scalable.initial_positions(starts, at_end))
-        scalable.register(with_segments, name)  # after ``open``, which creates it at the right position
+        scalable.register(with_segments, name)  # after ``open``, because it would begin at earliest
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -171,7 +171,7 @@ def after_start_times(
     partitions: Mapping[TopicName, Partition],
     ranges: Sequence[Range],
 ) -> list[Range]:
-    """Leaves out messages published before ``startingTime`` but stored after the query began.
+    """Shortens ranges by messages that were published before ``startingTime`` but stored later.
 
     ``partitions``: state of each partition; stores whether the time was found.
     """
@@ -210,7 +210,6 @@ def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, Messa
 
 
 def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Warns if the start skips unread messages of an existing subscription."""
     states = subscription.partitions
     behind = [topic for topic, each in positions.items() if states[topic].start < each.last_whole_entry]
     for topic, backlog in subscription.backlogs(behind).items():

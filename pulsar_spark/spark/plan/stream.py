@@ -184,7 +184,7 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
                 deleted.append(partition)
-        # The answers were judged with the deletions reported so far, so these reports are forgotten.
+        # The check of the answers has used all reported deletions of these partitions, so they are dropped.
         self._topics.forget_deleted([each.topic for each in answers])
         self._ends.renew_tails(list(answers), len(subscription.partitions))
         for partition in deleted:
@@ -208,8 +208,8 @@ class QueryPlanner:
     def _hold(self, subscription: Subscription, start: Offsets, *, waits: bool) -> set[TopicName]:
         """Records which segments must not be read yet, because an older segment is not read to its end.
 
-        A sealed segment may get more messages from open transactions after its last visible message is read,
-        so its broker is asked. Returns the segments that have not ended.
+        If a sealed segment is read to its last visible message, its broker is asked whether it has ended,
+        because open transactions may add messages. Returns such segments that have not ended.
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions
@@ -265,7 +265,6 @@ class QueryPlanner:
         return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
 
     def _next_due(self, subscription: Subscription, *, is_all_acknowledged: bool) -> float:
-        """Returns the time of the next work if no new entries arrive."""
         now = self._client.now()
         times = [
             self._ends.due_at,
@@ -437,7 +436,6 @@ class QueryPlanner:
     # ---- partitions that are gone
 
     def _drop(self, subscription: Subscription, partition: Partition) -> None:
-        """Continues without a topic, or one partition, that was deleted."""
         topic, is_done = partition.topic, partition.life is Life.DONE
         subscription.drop(topic)
         self._topics.drop(topic)
@@ -459,7 +457,6 @@ class QueryPlanner:
             partition.meet_chunks()
 
     def _log_processed(self) -> None:
-        """Logs the duration of the last micro-batch, and the query's lag after it."""
         began, self._batch_began = self._batch_began, None
         if began is not None and _log.isEnabledFor(logging.INFO):
             _log.info(

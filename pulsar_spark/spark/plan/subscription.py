@@ -83,7 +83,7 @@ class Subscription:
         self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
         self._asked = calls[Kind.LAST_MESSAGE]
         self._acknowledger = Acknowledger(client, calls, self._reopen)
-        self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # results of the next ask()
+        self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # returned by the next ask()
 
     # ---- opening and closing
 
@@ -148,7 +148,7 @@ class Subscription:
             raise
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
-        """Sets the start to EARLIEST for compacted reads, because compacted messages outlive the log."""
+        """Sets the start to EARLIEST for compacted reads, because the compacted ledger has older messages."""
         if self._client.read_compacted:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
@@ -250,7 +250,7 @@ class Subscription:
     def _ask_for_hidden(
         self, answers: dict[Partition, LastMessageId | PulsarError], patience: float | None
     ) -> dict[Partition, LastMessageId | PulsarError]:
-        """Removes answers that may be wrong about having no message, and asks these partitions again."""
+        """Removes answers "no message" that may be wrong, and requests the ends of these partitions again."""
         empty = [
             each
             for each, answer in answers.items()
@@ -290,7 +290,7 @@ class Subscription:
             each.requested(now)
             self._answers.pop(each, None)  # an old answer does not show later acknowledgements
             calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
-            # A compacted topic or a segment may need further requests, so a thread makes them all.
+            # A compacted topic or a segment may need further requests, so a thread sends all its requests.
             is_alone = not self._client.read_compacted and not self._client.may_have_old_end(each.topic)
             request = each.consumer.begin_last_message_id() if is_alone and not each.hides_end else None
             if request is not None:
@@ -305,7 +305,10 @@ class Subscription:
     def _last_message_id(
         self, topic: TopicName, consumer: Consumer, seen: MessageId | Partition
     ) -> LastMessageId:
-        """Returns a partition's end; if its log is empty, the last message that compaction has kept."""
+        """Returns a partition's end, even if the broker reports an older end or none.
+
+        ``seen``: entry that is known to be visible, or a partition whose ``last`` is.
+        """
         answer = consumer.last_message_id()
         seen = seen.last if isinstance(seen, Partition) else seen
         if self._client.may_have_old_end(topic):

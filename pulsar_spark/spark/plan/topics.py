@@ -296,7 +296,7 @@ class Topics:
         return any(watch.take_deleted(topic, _REPORT_TIMEOUT) for watch in watches)
 
     def forget_deleted(self, topics: Collection[TopicName]) -> None:
-        """Ignores all reports up to now in :meth:`take_deleted`."""
+        """Drops the deletions of ``topics`` that were reported so far, for :meth:`take_deleted`."""
         for watch in self._watches:
             watch.forget_deleted(topics)
 
@@ -310,7 +310,7 @@ class Topics:
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:
-        """Stops watching."""
+        """Closes all watches."""
         self._close_watches()
         self._listing.leave(_LIST, lambda _: self._close_watches())
 
@@ -327,7 +327,7 @@ def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """Returns the patterns to watch: the user's, or one for each named topic; one for many in a namespace."""
+    """Returns the patterns to watch: the user's, or one per named topic; many of a namespace share one."""
     if options.pattern is not None:
         return [] if options.pattern.is_scalable else [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)
