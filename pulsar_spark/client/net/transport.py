@@ -116,7 +116,7 @@ class TlsTransport(Transport):
         return b"".join(pieces)
 
     def send(self, buffers: Sequence[Buffer]) -> int:
-        """See ``Transport``."""
+        """Sends the first buffers in one TLS write; see ``Transport.send``."""
         try:
             return self._socket.send(_first_bytes(buffers))
         except ssl.SSLWantWriteError:

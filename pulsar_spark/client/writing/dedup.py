@@ -1,9 +1,9 @@
 """DedupTask: chooses the rows of a micro-batch to send, so that all runs of a task store each row once.
 
-A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
-Each run reads the rows that earlier runs have stored, and does not send these rows again (``StoredRows``
-compares them). Sequence ids only show whether there are rows to read, because each micro-batch has its own
-first id.
+A run is one execution of a Spark task for a micro-batch. All runs use one producer name on a topic partition,
+so brokers admit one run at a time. Each run reads the rows that earlier runs have stored, and does not send
+them again (``StoredRows`` compares them). Sequence ids only show whether there are rows to read, because each
+micro-batch has another first id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pulsar_spark.wire.columns.entry_messages import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import EncodedKeys, MessageColumns
 from pulsar_spark.wire.entry.origin import Origin
 
-# Bytes of new rows that a strict task holds until it has found all stored rows.
+# Maximum bytes of new rows that a strict task (see ``DedupTask``) holds until it has found all stored rows.
 _HELD_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class PartitionRun:
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent a message.
-        has_older: whether the query has written an earlier micro-batch there.
+        has_older: whether the query has written an earlier micro-batch to the partition.
     """
 
     number: int
@@ -156,11 +156,11 @@ class DedupTask:
     Attributes:
         client: client of the cluster.
         name: name of its producers; no other task of any query may use it.
-        origin: numbers of the micro-batch, from 0 to 2**31 - 2, the task, the write and the run.
+        origin: numbers of the micro-batch (0 to 2**31 - 2), the task, the write and the run.
         secret: secret of the query that signs entries, at most 64 bytes.
-        required: whether a topic without deduplication is an error.
-        strict: whether sending rows that may be stored already is an error.
-        may_be_replay: whether an earlier run may have written rows, as Spark reports.
+        required: whether a topic without deduplication at the broker is an error.
+        strict: whether it is an error if rows to send may be stored already.
+        may_be_replay: whether an earlier run may have written rows, by Spark's report or by found rows.
         decryptor: decryptor of rows that earlier runs have encrypted.
         topics: opened topics, by the names that rows use.
         warning: warning that the driver must log once, or None.
@@ -187,7 +187,7 @@ class DedupTask:
         return TaskPlace(self.origin.batch, self.origin.task)
 
     def check_name(self, topic: TopicName) -> None:
-        """Raises OptionError if rows name a topic and its partition, which would share a producer name."""
+        """Raises OptionError if rows name a topic and also its partition: they share a producer name."""
         other = self._by_base.setdefault(topic.base, topic)
         if other != topic and topic.base in (topic, other):
             raise OptionError(
@@ -197,10 +197,10 @@ class DedupTask:
             )
 
     def opens_all(self, topic: TopicName) -> bool:
-        """Whether to open all producers, because partitions without rows of this run must be searched, too.
+        """Whether to open the producers of all partitions, and so search partitions without rows of this run.
 
-        A replay that Spark reports needs this, and so does a strict task. Otherwise the first rows open only
-        their partitions, and later rows open all, because Spark does not report the repetition of a stage.
+        True in a possible replay and for a strict task. Otherwise the first rows open only their partitions,
+        and later rows open all partitions, because Spark does not report the repetition of a stage.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
@@ -229,7 +229,7 @@ class DedupTask:
         self._known.add(topic.base)
 
     def spare_name(self, number: int) -> str:
-        """Returns a producer name that nobody can guess before its use."""
+        """Returns another producer name, which other programs cannot guess; ``number`` from 0."""
         text = f"{self.name} {self.origin.batch} {number}".encode()
         return f"{self.name}-{hashlib.blake2b(text, key=self.secret, digest_size=6).hexdigest()}"
 
@@ -278,14 +278,14 @@ class DedupTask:
     def stored_version(self, topic: TopicName) -> int | None:
         """Returns the schema version of a topic's rows from an earlier run; None if unknown.
 
-        Call it after the producers of the topic were opened. The first partition with rows decides.
+        Call it after the producers of the topic were opened. Partitions may differ; the first one decides.
         """
         partitions = sorted(self.run_of(topic).partitions.values(), key=lambda each: each.number)
         versions = (each.stored.version for each in partitions)
         return next((version for version in versions if version is not None), None)
 
     def to_send(self, topic: TopicName, rows: RoutedRows, version: int | None) -> list[RoutedRows]:
-        """Returns the rows of a topic that are sent now; rows that an earlier run has stored are left out.
+        """Returns the rows of a topic to send now; leaves out rows that an earlier run has stored.
 
         A strict task sends nothing before it has found all rows that are stored under its name. ``version``:
         number of the rows' schema version; None without a schema.

@@ -28,7 +28,7 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
-# Maximum last id under a producer's name. A higher id is another program's and leaves none for the task.
+# Highest usable last sequence id of a producer name. A higher id is another program's, and too few are left.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10  # maximum other producer names that are tried if a name has no sequence ids left
 
@@ -114,20 +114,20 @@ class DedupProducer(Producer):
         self._has_read = True
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
-        """See :meth:`Producer.send_batches`."""
+        """As :meth:`Producer.send_batches`, but entries after the first one wait for its receipt."""
         self._send_in_order(super().send_batches, batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
-        """See :meth:`Producer.send_singles`."""
+        """As :meth:`Producer.send_singles`, but entries after the first one wait for its receipt."""
         self._send_in_order(super().send_singles, messages)
 
     def release(self) -> None:
-        """Waits for the receipt of the first entry, and sends the entries that wait for it."""
+        """Waits for the receipt of the first entry, and then sends the entries that were held back."""
         if not self._awaits_first:
             return
         super().flush()
         if self.is_sealed:
-            return  # other segments get the entries that wait: ``settle`` returns them
+            return  # ``settle`` returns the entries that were held back, for other segments
         self._awaits_first = False
         partition = self._partition
         partition.begin = partition.begin or self._begin()
@@ -141,25 +141,25 @@ class DedupProducer(Producer):
             send(items)
 
     def settle(self) -> list[Outgoing | Batch]:
-        """See :meth:`Producer.settle`."""
+        """As :meth:`Producer.settle`; also returns the entries that were held back."""
         waiting = [item for _, items in self._held for item in items]
         self._held = []
         open_batch = self.batcher.take()
         return [*super().settle(), *waiting, *open_batch]
 
     def flush(self) -> None:
-        """See :meth:`Producer.flush`."""
+        """Sends the entries that were held back, and waits until all entries are acknowledged."""
         self.release()
         super().flush()
 
     def close(self) -> None:
-        """See :meth:`Producer.close`."""
+        """Closes without waiting for receipts; records the last sequence id, so a later write continues."""
         if self._has_read:
             self._partition.last_sequence_id = self.packer.next_sequence_id - 1
         super().close()
 
     def _send_in_order(self, send: Callable[[Any], None], items: Sequence[Any]) -> None:
-        """Sends items of one kind; until the first entry is acknowledged, keeps all but the first item."""
+        """Sends items; while the first entry is not acknowledged, holds back all but the first item."""
         self.release()
         if not len(items):
             return
@@ -204,9 +204,9 @@ class DedupProducer(Producer):
             dedup.take_stored(self._name, self.topic, partition)
 
     def _use_spare_names(self, last: int) -> int:
-        """Continues under another name if no ids are left; returns the last id of the used name.
+        """Continues under another name if too few ids are left; returns the last id of the name in use.
 
-        All runs of the task use the same names in the same order, so brokers admit one of them at a time.
+        All runs of the task try the same names in the same order, so brokers admit one run at a time.
         """
         for number in range(_SPARE_NAMES):
             if last <= _MAX_LAST_ID:

@@ -1,4 +1,4 @@
-"""Producer: sends the entries of one topic partition, in order, within its pending window.
+"""Producer: sends the entries of one topic partition, in order, within limits for unacknowledged messages.
 
 The :class:`Packer` makes the entries; the :class:`PartitionWriter` decides which entries are sent, sent again
 or refused. This module owns the connection, the lock, waiting and retries. Callers block while the window is
@@ -48,25 +48,25 @@ class Producer:
     """A producer on one topic partition; calls must not overlap.
 
     Args:
-        topic: one partition, or a topic without partitions; the broker may create a missing topic by its
-            policy.
+        topic: one partition, or a topic without partitions; the broker creates a missing topic if its
+            auto-creation policy allows this.
         partitions: number of producers that share the topic's limit of unacknowledged messages.
         first_sequence_id: sequence id of the first message, unless the broker has stored this id or a higher
             id under the name. Then, or if None, the first message has the id after the last stored id.
-        is_encrypted: whether a producer without an encryptor, which sends no messages, is registered as
-            encrypting, because the namespace may require encryption.
+        is_encrypted: whether to register as encrypted even without an encryptor, if the namespace requires
+            this and no messages are sent.
         on_receipt: function that receives each entry and its id on the session's thread; the id is None if
             the entry was stored before. It must not block.
-        may_repeat: whether messages may be stored twice after a lost connection. If not, messages of a
-            transaction are an error after such a loss unless they are proven to be stored. And under a name
-            from ``options``, entries that the broker reports as stored are compared with the sent entries,
-            which needs the permission ``consume``.
-        opening: deadline of one attempt to open; the owner tries again. None: the producer tries again by
-            itself until the operation timeout.
+        may_repeat: whether messages may be stored twice after a lost connection. If not, pending messages of
+            a transaction are then an error if the broker may have stored them. And under a name from
+            ``options``, entries that the broker reports as stored are compared with the sent entries, which
+            needs the permission ``consume``.
+        opening: deadline of the only attempt to open; the caller may retry. None: the constructor retries
+            until the operation timeout.
         memory: memory budget that the task's producers share; None: the limit of the options, not shared.
 
     Attributes:
-        packer: packer of the entries; it checks sizes, and has the transaction of the next messages.
+        packer: maker of the entries, which checks sizes; its ``transaction`` applies to the next messages.
         last_sequence_id: last sequence id that the broker had stored under this name when the producer was
             first opened; -1 if it knew none, or does not deduplicate.
         schema_version: number of the options' schema at the broker; None without a schema.
@@ -144,7 +144,7 @@ class Producer:
             self._open(opening)
         self.last_sequence_id = self._writer.last_sequence_id
 
-    # ---- called by the owner
+    # ---- called by the thread that sends
 
     @property
     def topic_epoch(self) -> int | None:
@@ -216,7 +216,7 @@ class Producer:
             self._wait_until(lambda: not self._writer.window)
 
     def fit(self) -> None:
-        """Waits for receipts until the pending entries fit into this producer's part of the memory."""
+        """Waits for receipts until the pending entries fit into this producer's share of the budget."""
         batches = self._fit_batches()
         if batches:
             self.send_batches(batches)
@@ -261,7 +261,7 @@ class Producer:
         return self._writer.last_sequence_id
 
     def begin_close(self) -> None:
-        """Begins to close without waiting for receipts or the broker; call ``close`` then."""
+        """Begins to close without waiting for receipts or the broker; call ``close`` afterwards."""
         with self._changed:
             is_first = self._writer.state is not WriterState.CLOSED
             self._writer.close()
@@ -283,7 +283,7 @@ class Producer:
         self._drop_link()
 
     def reopen_lost(self) -> None:
-        """Opens a lost producer with pending entries again, because they must not time out unsent."""
+        """Opens a lost producer again if entries are pending, so that they are sent before their timeout."""
         with self._changed:
             if self._writer.needs_reopening and self._writer.next_step(time.monotonic()) is Step.REOPEN:
                 self._reopen()

@@ -68,21 +68,21 @@ class ProducerLink:
 
     @property
     def awaits_receipts(self) -> bool:
-        """See ``Handler``."""
+        """Whether the producer awaits receipts; see ``Handler``."""
         return self._owner.awaits_receipts
 
     def deliver(self, frames: list[Frame | Receipts]) -> None:
-        """See ``Handler``."""
+        """Passes frames for this registration to the producer."""
         self._owner.on_frames(self, frames)
 
     def lost(self, error: PulsarError) -> None:
-        """See ``Handler``."""
+        """Reports the end of the connection to the producer."""
         self._owner.on_lost(self, error)
 
     def register(
         self, options: ProducerOptions, writer: PartitionWriter, deadline: Deadline, *, encrypted: bool
     ) -> pb.CommandProducerSuccess:
-        """Registers the producer; waits for PRODUCER_SUCCESS until it is this producer's turn."""
+        """Registers the producer; with WAIT_FOR_EXCLUSIVE waits until other producers have left."""
         with self._sending:
             if self._closing is not None:
                 raise ClosedError("this producer has been closed")
@@ -112,7 +112,7 @@ class ProducerLink:
                 advice="Stop them, or raise pulsar.client.operationTimeoutMs",
             ) from error
         except SendError as error:
-            # Perhaps this producer itself: the broker may not know yet that its last connection is lost.
+            # The exclusive producer may be this one: the broker may not have noticed its lost connection.
             if writer.epoch and f"exclusive producer: {writer.name} " in f"{error.what} ":
                 raise NotReadyError(error.what) from error
             raise
@@ -154,14 +154,14 @@ class ProducerLink:
     def progress_at(self) -> float:
         """Returns when the socket last accepted bytes of this link, in monotonic seconds; 0: never.
 
-        While entries of this link wait in the queue, any bytes that the socket accepts count.
+        While entries of this link wait in the queue, bytes of other links count, too.
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
     def begin_close(self) -> None:
         """Asks the broker to close the registration; ``close`` waits for the answer.
 
-        This is done also if the registration counts as lost, because the broker may still have it.
+        Also asks if the registration counts as lost, because the broker may still have it.
         """
         self._session.detach(Role.PRODUCER, self._producer_id)
         with self._sending:

@@ -36,8 +36,8 @@ COMPRESSION_TYPES = {
     "SNAPPY": pb.SNAPPY,
 }
 
-# Number of rows without a key that are sent to one partition before the next one. Used if batches have no
-# limit of messages, or if a replay must choose the same partitions.
+# Rows without a key that one partition receives before the next one does. Used if batches have no limit of
+# messages, or if a replay must choose the same partitions.
 _BLOCK = 1000
 
 R = TypeVar("R", bound=Router)
@@ -66,8 +66,8 @@ class ProducerOptions:
         chunking: whether a message that is too large is sent in chunks; not together with batching.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         max_pending_messages: maximum unacknowledged messages of one partition.
-        max_pending_messages_across_partitions: maximum unacknowledged messages of the whole topic.
-        block_if_queue_full: whether to wait for room; else QueueFullError.
+        max_pending_messages_across_partitions: maximum unacknowledged messages of all partitions.
+        block_if_queue_full: whether a send waits while the limits are reached; False: QueueFullError.
         memory_limit: maximum bytes of unacknowledged messages, of all topics of a task together.
         send_timeout: seconds from a send to its receipt.
         key_bytes: whether all keys are sent and hashed as base64 text, as with the Java client's
@@ -168,8 +168,8 @@ def new_router(
 ) -> R:
     """Returns the router of one writer. It sends blocks of rows without a key to one partition after another.
 
-    ``has_equal_blocks``: whether all blocks have _BLOCK rows, for any size of batches. Brokers admit one of
-    two running copies of a task only in partitions that both write, so both must choose the same partitions.
+    ``has_equal_blocks``: whether all blocks have _BLOCK rows, for any size of batches. Two running copies of
+    a task must choose the same partitions, because a broker can refuse one copy only where both write.
     """
     by_time = options.batching and place is None
     mode = options.routing_mode

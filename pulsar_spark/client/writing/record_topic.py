@@ -150,9 +150,9 @@ class RecordTopic:
 
     @staticmethod
     def read_ends(client: Client, topic: TopicName) -> Iterator[list[StoredRecord]]:
-        """Yields the newest records of another owner's topic, then ever more, at last all of them.
+        """Yields ever longer lists of the newest records of another owner's topic; the last list has all.
 
-        Yields nothing for a missing topic, and no records that an open transaction hides.
+        Yields nothing for a missing topic. Records that an open transaction hides are left out.
         """
         try:
             with (
@@ -167,7 +167,7 @@ class RecordTopic:
                 yield _read_between(client, partition, start, end)
 
     def close(self) -> None:
-        """Admits the next owner; call ``flush`` first, because nothing may be pending."""
+        """Closes producer and consumer, so the next owner can open the topic; call ``flush`` first."""
         if self._producer is not None:
             self._producer.close()
         self._holder.close()
@@ -175,8 +175,8 @@ class RecordTopic:
     def open_for_writing(self) -> None:
         """Opens the producer, unless it is open; it excludes all other producers until ``close``.
 
-        So no message of another program lies between the appended records. Raises SendError if a backlog
-        quota blocks producers.
+        So no other program's message lies between the appended records. Raises SendError if a backlog quota
+        blocks producers.
         """
         if self._producer is None:
             # Without a name, because other programs could use up the sequence ids of a known name.
@@ -230,7 +230,7 @@ class RecordTopic:
         return self._read_visible(None)
 
     def read_all(self) -> list[StoredRecord]:
-        """Reads all messages that the broker still has, including acknowledged and read ones."""
+        """Reads all messages that the broker still has, even if acknowledged or read before."""
         return self._read(_START, self._holder.last_message_id().last)
 
     def read_through(self, value: bytes) -> list[StoredRecord]:
@@ -280,7 +280,7 @@ class RecordTopic:
             time.sleep(_PAUSE)
 
     def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
-        """Reads as ``read``; returns only ``appended``, without reading, if no other message is new."""
+        """Returns the messages that ``read`` returns; reads nothing if ``appended`` is the only new one."""
         last, mark_delete = self._holder.last_message_id()
         start, end = max(mark_delete, self.read_to), last.whole_entry
         if appended is None or not appended.position == end == start.next_entry:

@@ -1,4 +1,4 @@
-"""Requests and chooses the schema of a topic's rows, and registers a new one.
+"""Chooses the schema in which rows are written to a topic, and registers it if it is new.
 
 The topic need not exist yet.
 """
@@ -42,12 +42,12 @@ def schema_of_rows(
     """Chooses the schema of rows by :func:`choose_schema`, and registers a new schema.
 
     ``latest``: the topic's latest schema; None: it has none. Parallel registrations do not fail: after a
-    refusal the schema is chosen again, by the topic's schema then.
+    refusal the schema is chosen again, with the topic's new latest schema.
 
     Raises:
         SchemaError: rows do not fit the topic's schema, or the broker refused a new one. The text names the
             columns, or the namespace's strategy and the broker's reason.
-        UnsupportedError: values of the topic's schema are not written, or a column's type is in no schema.
+        UnsupportedError: the topic's schema type cannot be written, or a column's type fits no schema.
         BrokerError: the topic cannot be reached within the operation timeout.
     """
     choices = 0
@@ -79,8 +79,8 @@ def row_encoder(schema: Schema, rows: RowType) -> ValueEncoder:
 def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encrypted: bool = False) -> int:
     """Registers a schema if the topic does not have it, and returns the number of its version.
 
-    The broker creates a missing topic, with or without partitions, by its policy for producers. The namespace
-    may require encrypted producers; no key is needed here.
+    The broker creates a missing topic if its auto-creation policy allows this. Set ``is_encrypted`` if the
+    namespace requires encrypted producers; no key is needed.
 
     Raises:
         SchemaError: the broker refused the schema; the text has its reason.

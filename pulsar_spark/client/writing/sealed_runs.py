@@ -26,7 +26,7 @@ _WINDOW_BYTES = 1 << 20
 
 _DELETED = "segments that they may be in were deleted"
 
-# Used instead of an unknown last id. It is higher than all ids, so no entry counts as the last one.
+# Replaces the unknown last sequence id. It is higher than all ids, so no entry counts as the last one.
 _NO_LAST_ID = 1 << 63
 
 # Epochs (versions of a topic's layout) that this process has seen, by the query's secret and topic.
@@ -70,7 +70,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
     while left := _left(run, layout, since)[:size]:
         found = run_all([partial(_find, dedup, each, deadline, is_first=is_first) for each in left])
         take = partial(_take, dedup, topic, run)
-        # All are taken before an error is raised, so that the task closes them.
+        # Adds all found runs before an error is raised, so that the task closes their readers.
         taken = run_all([partial(take, *each) for each in zip(left, found, strict=True)], 1)
         raise_error_of([*found, *taken])
         since, size = max(since, _since(run, layout)), IN_PARALLEL
@@ -96,7 +96,7 @@ def _take(
 
 
 def _since(run: TopicRun, layout: TopicLayout) -> int:
-    """Returns the newest epoch whose layout existed when an earlier micro-batch was written; -1: unknown."""
+    """Returns the newest epoch known to be older than an earlier micro-batch of the query; -1: unknown."""
     older = (layout.segments.get(name) for name, each in run.partitions.items() if each.has_older)
     return max([run.since, *(each.created_at for each in older if each is not None)])
 
@@ -108,9 +108,9 @@ def _left(run: TopicRun, layout: TopicLayout, since: int) -> list[TopicName]:
 
 
 def _with_partitions(client: Client, topic: TopicName, layout: TopicLayout) -> TopicLayout:
-    """Adds the partitions of a topic that has become scalable, if brokers have removed them from the layout.
+    """Adds the former partitions of a topic that was made scalable, if they are not in the layout any more.
 
-    Brokers do so soon, and do not delete the partitions.
+    Brokers soon remove these partitions from the layout, but do not delete them.
     """
     if not lacks_partitions(layout.segments.values()):
         return layout
@@ -123,7 +123,7 @@ def _with_partitions(client: Client, topic: TopicName, layout: TopicLayout) -> T
 
 
 def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:
-    """Returns ``_since``, or a newer epoch from active segments, so that fewer sealed ones are searched."""
+    """Returns ``_since``, or a newer epoch in which an active segment with older entries was created."""
     since, segments, size = _since(run, layout), layout.segments.values(), 1
     active = sorted(layout.active, key=lambda each: each.created_at, reverse=True)
     while newer := [each for each in active[:size] if each.created_at > since]:

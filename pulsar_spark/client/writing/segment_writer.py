@@ -1,7 +1,7 @@
 """SegmentWriter: the TopicWriter of a scalable topic. Its partitions are the active segments.
 
-When a segment is split or merged, its producer ends. The rows that the segment has not stored are then sent
-to the segments of their keys, before any later row. So the rows of a key stay in order.
+When a segment is split or merged, its producer is closed. The rows that the segment has not stored are then
+sent to the new segments of their keys, before any later row. So the rows of a key stay in order.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class SegmentWriter(TopicWriter):
         options.check_topic(topic, has_router=has_router, is_transactional=transaction is not None)
         if code.encryptor is not None and not options.is_key_based:
             options = replace(options, batching=False)
-        self._active: dict[int, Segment] = {}  # ordered by their hashes
+        self._active: dict[int, Segment] = {}  # by index in ``_names``, ordered by hash range
         self._ended: list[Producer] = []
         self._rerouted_at, self._stored_then = 0.0, -1
         self._watch = SegmentWatch(client, topic, create=True)
@@ -267,7 +267,7 @@ class SegmentWriter(TopicWriter):
         return RoutedRows(columns, keys, numbers, bucket_hashes(hashes, columns.ordering_key))
 
     def _placed(self, keys: pa.BinaryArray) -> tuple[Partitions, Words]:
-        """Returns each row's segment, whose producer is then open, and the raw hash of its key."""
+        """Returns the index of each row's segment and the raw hash of its key; opens missing producers."""
         hashes = raw_hashes(keys)
 
         def place() -> Partitions:

@@ -79,12 +79,12 @@ class TopicWriter(Closing):
     until there are 4 MiB or ``flush`` is called.
 
     Args:
-        topic: topic, or one partition; the broker creates a missing one by its policy.
+        topic: topic, or one partition; the broker creates it if missing, if its auto-creation policy allows.
         place: numbers of the micro-batch and the task. They choose the first partition of rows without a key,
-            and only rows end a block (:class:`Router`), so a replay chooses the same partitions. None: the
-            first partition is random, so that short-lived writers do not all use the same one.
+            and time ends no block (:class:`Router`), so a replay chooses the same partitions. None: the first
+            partition is random, so that short-lived writers do not all use the same one.
         look_again: seconds after which a send requests the partitions again. None: never.
-        dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
+        dedup: deduplicating task, or None. It replaces ``place``, and partitions are not requested again.
         memory: memory budget that writers share; call ``fit`` of all other writers after adding one. None:
             the limit of the options, not shared.
         code: router, encryptor and interceptors of the user.
@@ -191,7 +191,7 @@ class TopicWriter(Closing):
         self._interceptors.acknowledge()
 
     def fit(self) -> None:
-        """Waits until the pending rows fit into this writer's part of the memory; raises as ``send``."""
+        """Waits until the pending rows fit into this writer's share of the budget; raises as ``send``."""
         with self._failing_for_good():
             for producer in self._producers.values():
                 producer.fit()
@@ -343,7 +343,7 @@ class TopicWriter(Closing):
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
-        """Holds the lock. All later calls also raise an error of this block, because rows may be missing."""
+        """Holds the lock. After an error in the block, all later calls raise it: rows may be missing."""
         with self._changed:
             if self._closing is not None:
                 raise ClosedError("this writer has been closed")
@@ -429,7 +429,7 @@ class TopicWriter(Closing):
         self._changed.notify_all()
 
     def _send_cut(self, rows: RoutedRows) -> None:
-        """Sends rows that cannot all share batches: unbatched, with own ids, or with a delivery time."""
+        """Sends rows that cannot all share batches: unbatched, with sequence ids or with delivery times."""
         columns, keys = rows.columns, rows.keys
         order, bounds = by_partition(rows.partitions, len(self._names))
         # Rows of a segment are not batched here, because no entry may have messages of two buckets.
@@ -474,7 +474,7 @@ class TopicWriter(Closing):
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
     def _keep_up(self) -> None:
-        """Sends due batches and reopens lost producers until ``close``; the next call raises an error."""
+        """Sends due batches and reopens lost producers until ``close``; the next call raises its error."""
         with self._changed:
             while self._closing is None and self._failure is None:
                 try:

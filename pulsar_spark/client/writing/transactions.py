@@ -46,7 +46,7 @@ class Transactions:
         return TxnId(answer.newTxnResponse.txnid_most_bits, answer.newTxnResponse.txnid_least_bits)
 
     def add(self, transaction: TxnId, topics: Iterable[TopicName]) -> None:
-        """Adds topic partitions. Call it before any send, else the transaction never ends there.
+        """Adds topic partitions. Call it before sending to them, else the transaction never ends there.
 
         Raises TransactionError if the transaction is not open.
         """
@@ -107,7 +107,7 @@ class Transactions:
     ) -> pb.BaseCommand:
         session = self._sessions.get(coordinator)
         if session is None or session.error is not None:
-            # Not the connection of producers: a broker that throttles publishing does not read from it.
+            # Avoids the producers' connection, because a broker that throttles publishing stops reading it.
             session = self._client.locate(self._coordinators[coordinator], Purpose.READ, deadline)
             connect = session.request(
                 lambda request_id: commands.tc_client_connect(request_id, coordinator), deadline
