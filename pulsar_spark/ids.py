@@ -195,7 +195,7 @@ class TopicName(NamedTuple):
 
     @property
     def partition(self) -> int:
-        """Number of the partition or segment, or -1."""
+        """Returns the number of the partition or segment; -1 for a whole topic."""
         if self.is_segment:
             return int(self.local.rpartition("-")[2])
         if self.is_scalable:

@@ -44,7 +44,7 @@ class RowPlan:
 
     Attributes:
         reader: schema that decodes payloads; None: payloads are not decoded.
-        pool: the task's budget of decoding work. Each task unpickles the plan, and so has its own pool.
+        pool: limit of the decoding work of all values in a task. Each task unpickles its own pool.
     """
 
     columns: RowColumns

@@ -76,7 +76,7 @@ _totals = DriverFiles("pulsar_spark_sinks")
 
 
 class SinkTotals(NamedTuple):
-    """Sums over micro-batches. ``bytes``: stored bytes of their entries."""
+    """A sink's sums over micro-batches. ``bytes``: bytes of the written entries, as stored at the broker."""
 
     messages: int = 0
     bytes: int = 0

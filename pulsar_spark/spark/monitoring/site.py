@@ -39,7 +39,7 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 class Metric(NamedTuple):
-    """One metric."""
+    """One metric for Prometheus. ``name`` has no prefix; ``text`` is its description."""
 
     name: str
     text: str

@@ -37,7 +37,7 @@ _METHODS = ("get_public_key", "get_private_key")
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOptions:
-    """Options of encryption."""
+    """The sink's options of end-to-end encryption. ``keys``: names of the public keys."""
 
     key_reader: Path | str
     keys: tuple[str, ...]
@@ -46,7 +46,7 @@ class EncryptionOptions:
 
 @dataclass(frozen=True, slots=True)
 class DecryptionOptions:
-    """Options of decryption.
+    """The source's options of end-to-end decryption.
 
     ``key_reader``: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
     """
@@ -175,7 +175,7 @@ _PROXY = TLS.add_optional(
 
 
 def tls_options(values: Values) -> TlsOptions:
-    """Returns the TLS settings, from the table TLS."""
+    """Returns the TLS settings from parsed values, and checks their combinations."""
     if values[_TRUST_CERTS] is not None and values[_TRUST_STORE_PATH] is not None:
         raise OptionError(
             "options tlsTrustCertsFilePath and tlsTrustStorePath are both set", advice="Leave one of them out"

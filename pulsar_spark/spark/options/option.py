@@ -24,7 +24,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """A parser of the values of options.
+    """A parser that converts an option's text to its value.
 
     Attributes:
         accepts: accepted values, for the docs page.

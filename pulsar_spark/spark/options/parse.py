@@ -208,7 +208,7 @@ _PULSAR = {
     "pulsar.consumer.subscriptionInitialPosition": "use startingOffsets",
 }
 
-# Advice by prefix of a name, longer prefixes first.
+# Advice for options of other connectors, by prefix of the name; longer prefixes first.
 _PREFIXES = {
     "kafka.sasl.": "use pulsar.client.authPluginClassName and pulsar.client.authParams, see docs/security.md",
     "kafka.ssl.": "use the options pulsar.client.tls..., see docs/security.md",

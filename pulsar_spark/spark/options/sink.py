@@ -44,7 +44,7 @@ class Delivery(Enum):
 
 
 class SchemaRegistration(Enum):
-    """Schemas that the sink may register."""
+    """Whether the sink may register schemas."""
 
     AUTO = "auto"
     EXISTING = "existing"

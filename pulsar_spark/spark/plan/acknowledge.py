@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 class Acknowledger:
     """Acknowledges a query's partitions.
 
-    ``reopen``: function that opens lost consumers again, and returns the partitions that have answered.
+    ``reopen``: function that reconnects partitions' closed consumers; returns the partitions that answered.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Acknowledger:
         """Acknowledges processed positions, as far as chunked messages allow.
 
         Args:
-            expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
-                limit.
+            expire: maximum seconds between the publish times of a message's chunks; 0: no limit.
+            is_polled: whether more triggers are expected soon.
 
         Returns:
             True if no processed position is left to acknowledge later.
@@ -71,8 +71,8 @@ class Acknowledger:
     def acknowledge(self, positions: Mapping[Partition, MessageId]) -> None:
         """Acknowledges each partition up to its position in ``positions``.
 
-        A failure is logged, and a later call repeats it. Until then the broker only retains more than
-        necessary, because the checkpoint is authoritative.
+        A failure is logged, and a later call repeats the acknowledgement. Meanwhile the broker retains more
+        messages than necessary. No message is read twice, because Spark's checkpoint has the position.
         """
         waiting = self._waiting(self._client.now())
         due = {

@@ -117,7 +117,7 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the tasks' ranges in ``(start, end]``; none of partitions that are deleted or set back.
+        """Returns the ranges of ``(start, end]``, except of partitions deleted or ending before ``start``.
 
         Args:
             partitions: state of each partition, in which ``is_start_time_found`` is stored.

@@ -63,7 +63,7 @@ from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
-# Maximum probes of a run that has no witness.
+# Maximum entries that a run probes to find a witness, if it has none.
 _MAX_PROBES = 3
 # Seconds without a candidate for the next witness, after which a run probes one entry as a candidate.
 _RENEWED_AFTER = 3600.0
@@ -143,7 +143,7 @@ class Witnesses:
         return old
 
     def _found(self, ends: Mapping[Partition, MessageId], *, is_weak: bool) -> Witness | None:
-        """Returns a candidate for the witness, known or probed now; None if there is none."""
+        """Returns an entry for the next witness, or None. ``is_weak``: the old one is a copy or missing."""
         now = self._client.now()
         for partition, end in ends.items():
             entry = _at_hand(partition, end)
@@ -174,7 +174,7 @@ class Witnesses:
 
         Raises:
             MovedError: this is another cluster, which has a copy of the witness.
-            OtherClusterError: this may be another cluster, and the position there is unknown.
+            OtherClusterError: this may be another cluster, and the query's position in it is unknown.
             BrokerError: the broker did not answer.
         """
         witness, name = checkpoint.witness, checkpoint.subscription
@@ -191,14 +191,14 @@ class Witnesses:
             clusters, before = self._copied_from(witness), self._if_returned(checkpoint.left)
             is_original = self._is_original_here(witness)
             if before is not None and is_original:
-                clusters = [""]  # unknown: the witness names only its source, which is this cluster
+                clusters = [""]  # unknown, because the witness is a copy from this cluster
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or is_original
         except TopicNotFoundError:
             return
         except PulsarError as error:
             raise error.located(str(witness.topic)) from error
-        is_known = checkpoint.left is before  # a query that has moved moves only back
+        is_known = checkpoint.left is before  # a query that has moved may only return
         if len(clusters) == 1 and is_known and not self._client.read_compacted:
             if before is not None or not is_held:
                 raise MovedError(clusters[0], before)
@@ -314,7 +314,7 @@ def iso_time(time_ms: int) -> str:
 
 
 def _at_hand(partition: Partition, end: MessageId) -> StoredEntry | None:
-    """Returns the last known entry up to ``end``; None if no entry is known."""
+    """Returns the last entry up to ``end`` that the planner has received or probed; None if there is none."""
     probed = [] if partition.known is None else partition.known.entries
     known: list[StoredEntry] = [each for each in probed if not each.corrupt]
     if partition.tail is not None and partition.tail.last is not None:
@@ -426,7 +426,7 @@ class Moves:
     def _search(
         self, cluster: str, topic: TopicName, start: MessageId, end: MessageId = MessageId.LATEST
     ) -> tuple[MessageId, Copied, Copied]:
-        """Returns where to continue here, and the copies of entries around ``start`` and ``end``."""
+        """Returns the position to continue from in this cluster, and copies around ``start`` and ``end``."""
         here = copied_partition(self._client, topic, cluster)
         before = here.around(start)
         return here.start_after(before, self._margin_ms), before, here.around(end)

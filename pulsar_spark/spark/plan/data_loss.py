@@ -213,8 +213,8 @@ def judge_answer(
     If the subscription was removed, the consumer's next SUBSCRIBE creates it at the end.
 
     Args:
-        asked: position up to which acknowledgements had been sent, confirmed or not, when the answer was
-            requested.
+        acknowledged: last known position of the subscription.
+        asked: position up to which acknowledgements were sent before the request, confirmed or not.
         next_seen: first known message after ``position``; a position up to ``position`` if none was known.
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
     """
@@ -231,7 +231,7 @@ def judge_answer(
     if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
-    # Brokers remove only acknowledged ledgers. If none was sent, another program moved the subscription.
+    # Brokers remove only acknowledged ledgers. Without the query's acknowledgement, it was another program's.
     is_unasked = is_processed and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_entry and not has_skipped and not is_unasked:
         return _FINE
@@ -319,7 +319,7 @@ class LossReporter:
         self._unwarned.append(topic)
 
     def log_noted(self) -> None:
-        """Warns of the possible losses since the last call, and once in a run of deleted partitions.
+        """Warns of possible losses since the last call; once per run, also warns of deleted partitions.
 
         Neither is an error, nor counted as a loss.
         """

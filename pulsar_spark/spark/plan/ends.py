@@ -42,7 +42,7 @@ from pulsar_spark.spark.plan.partition import EndSchedule, Partition
 
 _log = logging.getLogger(__name__)
 
-# Seconds after an answer within which the tail must have received the entries up to the answered end.
+# Seconds after an answer within which the tail (reader at the end) must receive the entries up to that end.
 _FOLLOWS_WITHIN = 1.0
 # If two triggers without data are closer than this number of seconds, the next one is expected soon.
 _POLLED_WITHIN = 1.0
@@ -57,7 +57,7 @@ Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarE
 class EndAnswers(NamedTuple):
     """The result of one refresh.
 
-    ``gone``: deleted partitions. ``arrived``: partitions whose tails received an entry or the topic's end.
+    ``gone``: deleted partitions. ``arrived``: partitions whose tail (reader at the end) has news.
     """
 
     answers: Mapping[Partition, LastMessageId]
@@ -93,11 +93,11 @@ class EndTracker:
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether a tail has received an entry or the end of the topic; sends no request."""
+        """Whether a tail (reader at the end) has received an entry or the topic's end; sends no request."""
         return bool(self._arrivals)
 
     def wait_for_arrivals(self, seconds: float) -> None:
-        """Waits until a tail receives an entry, at most ``seconds``."""
+        """Waits until a tail (reader at the end) receives an entry, at most ``seconds``."""
         self._arrivals.wait(seconds)
 
     def refresh(self, ask: Ask) -> EndAnswers:
@@ -138,7 +138,7 @@ class EndTracker:
         return EndAnswers(answers, gone, arrived)
 
     def _take_arrivals(self) -> Collection[Partition]:
-        """Returns partitions whose tails received entries; activates them if the known end is outdated."""
+        """Returns partitions whose tails received entries; marks those whose end must be requested again."""
         now = self._client.now()
         arrived = self._arrivals.take()
         for partition in arrived:
@@ -201,7 +201,7 @@ class EndTracker:
         self._enqueue(partition)
 
     def _open_tails(self, partitions: Iterable[Partition], count: int) -> None:
-        """Opens tails; also stores tails whose opening an earlier call began."""
+        """Opens tails (readers at the ends), and stores the tails that earlier calls began to open."""
         now, pauses = self._client.now(), self._openings.pauses
         calls = {
             each: partial(

@@ -89,7 +89,7 @@ class LossCheck:
         self._reconcile(subscription, topic, position, answer, judge)
 
     def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
-        """Judges partitions whose subscription is at a position after the end of an unfinished batch 0.
+        """Checks for data loss if the subscription's position is after the end of an unfinished batch 0.
 
         If this run has created the subscription, it does not count as removed, because the earlier run may
         not have created it.

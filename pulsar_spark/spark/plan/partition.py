@@ -122,7 +122,7 @@ class EndSchedule:
 
     @classmethod
     def of(cls, last: MessageId, now: float) -> EndSchedule:
-        """Returns the schedule after a first answer."""
+        """Returns the schedule after the broker's first answer, the end ``last``."""
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
     def due_at(self, *, has_news: bool) -> float:
@@ -130,11 +130,11 @@ class EndSchedule:
         return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
-        """Records a request, with or without an answer."""
+        """Records that the end was requested, whether or not the broker has answered."""
         self.known_until = now + _KNOWN_FOR
 
     def answered(self, last: MessageId, now: float) -> None:
-        """Records an answer."""
+        """Records the broker's answer. If ``last`` is new, the partition is not idle for a while."""
         if self.last != last:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
@@ -174,7 +174,7 @@ class Partition:
         next_seen: first known message after ``position``; an earlier position if no message is known.
         tail: reader of new entries at the partition's end, while few entries arrive.
         is_queued: whether the end tracker's queue has the time of the next request for the end.
-        is_behind: whether the last tail has never reached the known end.
+        is_behind: whether the last tail never received all entries up to the known end.
         is_blind: whether an answer showed new entries that the tail did not receive.
         hides_end: whether the broker's answer "no message" may be wrong; the next request searches the end.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
@@ -296,7 +296,7 @@ class Partition:
 
     @property
     def end(self) -> MessageId:
-        """Returns the end of the partition in this run."""
+        """Returns the last message to read in this run: ``last``, but at most ``frozen_end``."""
         return self.last if self.frozen_end is None else min(self.last, self.frozen_end)
 
     @property
@@ -429,7 +429,7 @@ class Partition:
 
     @property
     def tail_start(self) -> MessageId:
-        """Returns where to open a tail, so that it also receives the entries to check for chunks."""
+        """Returns the position after which to open a tail; it also receives entries to check for chunks."""
         if self.is_behind:  # the last tail could not read up to the end, because entries are too large
             return self.schedule.last.whole_entry
         if self.has_chunks or self.acknowledged >= self.last:

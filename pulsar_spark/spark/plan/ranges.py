@@ -145,7 +145,7 @@ class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
     Args:
-        length: number of the range's entries. None: computed; only the last of several ledgers counts.
+        length: number of the range's entries. None: computed, of several ledgers only for the last one.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:
@@ -207,7 +207,7 @@ class Track:
 
 
 def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
-    """Adds pieces to the ranges with the longest pieces, up to ``wanted`` in all, at most one per entry."""
+    """Raises ``pieces``, each range's number of parts, where parts are longest; ``wanted`` is the sum."""
     longest = [
         (-length / count, place) for place, (length, count) in enumerate(zip(lengths, pieces, strict=True))
     ]

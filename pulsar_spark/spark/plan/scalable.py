@@ -118,7 +118,7 @@ class SegmentOrder(NamedTuple):
 
 
 def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
-    """Returns how many segments after the newest one in ``known`` are gone, by the gaps in their numbers."""
+    """Returns how many segments newer than ``known`` were removed, by the gaps in the segments' numbers."""
     newest = max(map(_number, known))
     later = [number for number in map(_number, layout.segments) if number > newest]
     return max(later, default=newest) - newest - len(later)
@@ -171,7 +171,7 @@ def find_ended(
 
 
 def not_ended(segment: TopicName) -> NotReadyError:
-    """Returns the error of a segment for which later segments wait."""
+    """Returns the error for a sealed segment that has not ended, so that later segments are not read."""
     return NotReadyError(
         "the segment is sealed and read to its last message, but the broker does not say that it has ended; "
         "segments after it are not read before that",

@@ -60,7 +60,7 @@ class Waiting(NamedTuple):
     Attributes:
         position: position up to which it is processed.
         last: its last message; ``MessageId.EARLIEST`` if there is none.
-        entries: number of entries in between; 1 if the number is unknown.
+        entries: number of entries in ``(position, last]``; 1 if the number is unknown.
     """
 
     position: MessageId
@@ -74,7 +74,7 @@ class Waiting(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """The entries of one probe, the messages that end in them, and their bytes."""
+    """Numbers of one probe: entries, messages that these entries complete, and bytes of the entries."""
 
     entries: int
     messages: int
@@ -145,7 +145,7 @@ _PATIENCE = 0.5  # seconds to wait for these probes
 
 
 class _KnownBy(Enum):
-    """How a publish time is known: the rows of the module's table."""
+    """The source of a publish time, as in the table at the top of this module."""
 
     PROBED = auto()
     TRIGGER = auto()

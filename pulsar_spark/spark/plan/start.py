@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueryStart(NamedTuple):
-    """A query at the start of its run. ``positions``: start position of each partition, exclusive."""
+    """A query at the start of its run. ``positions``: the position after which each partition is read."""
 
     subscription: Subscription
     answers: Mapping[TopicName, LastMessageId]
@@ -171,7 +171,7 @@ def after_start_times(
     partitions: Mapping[TopicName, Partition],
     ranges: Sequence[Range],
 ) -> list[Range]:
-    """Shortens ranges by messages that were published before ``startingTime`` but stored later.
+    """Skips messages that were published before ``startingTime`` but stored after the query had begun.
 
     ``partitions``: state of each partition; stores whether the time was found.
     """

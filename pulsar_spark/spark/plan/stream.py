@@ -99,7 +99,7 @@ class QueryPlanner:
         """Returns the present ends of all topic partitions, for the first offset in a checkpoint.
 
         Raises:
-            BusyError: another query uses the subscription, so the offset must not name it.
+            BusyError: another query uses the subscription, so the offset must not name this subscription.
         """
         ends = self.ends()
         existing(self._client, ends, subscription)

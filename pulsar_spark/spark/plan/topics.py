@@ -16,7 +16,7 @@ from pulsar_spark.spark.plan.scalable import ScalableTopics
 
 _log = logging.getLogger(__name__)
 
-# Seconds to wait for the report of a deleted topic, if messages seem lost.
+# Seconds to wait for the broker's report that a topic was deleted, if messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
 _LIST = "list"  # the only key of the pending calls
@@ -321,7 +321,7 @@ class Topics:
 
 
 def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
-    """Returns the classic topics among ``topics``, without topics that are read as scalable."""
+    """Returns the topics that are not scalable, without those also in ``topics`` as scalable topics."""
     names = dict.fromkeys(topic.base for topic in topics)
     return [name for name in names if not name.is_scalable and name.scalable not in names]
 

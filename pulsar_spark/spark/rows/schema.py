@@ -200,7 +200,7 @@ METADATA_COLUMNS: dict[str, MetadataColumn] = {
     IS_NULL: MetadataColumn(BooleanType(), lambda messages: messages.is_null),
     INDEX: MetadataColumn(LongType(), lambda messages: messages.broker_index),
     BROKER_PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _broker_publish_time),
-    # All null. If a batch has bad rows, the PayloadReader makes this column instead.
+    # This column is all null. If a batch has bad rows, the PayloadReader makes the column instead.
     CORRUPT_VALUE: MetadataColumn(BinaryType(), lambda messages: NO_BYTES.of(len(messages))),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)

@@ -308,7 +308,7 @@ def _integers(array: pa.Array) -> pa.Array | None:
 
 
 def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int64Array | None:
-    """Merges delivery times (``at``) and delays from now (``after``) into times; all in ms, since 1970."""
+    """Merges times (``at``, ms since 1970) and delays from now (``after``, ms) into ms since 1970."""
     if after is None:
         return at
     now = epoch_ms()

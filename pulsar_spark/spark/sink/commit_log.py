@@ -49,7 +49,7 @@ _MIN_KEY = 16
 
 @dataclass(frozen=True, slots=True)
 class LogProtection:
-    """Protection of a query's log against other writers.
+    """Protection of a query's commit log against other writers.
 
     Attributes:
         key: secret key that signs the records; None: records are not signed.
@@ -62,7 +62,7 @@ class LogProtection:
 
 @dataclass(frozen=True, slots=True)
 class QueryLog:
-    """A query's log for one micro-batch, which may be a replay; the topic has no partitions."""
+    """A query's commit log for one micro-batch, which may be a replay; the topic has no partitions."""
 
     topic: TopicName
     batch: int
@@ -71,13 +71,13 @@ class QueryLog:
 
 
 def log_topic(topic: TopicName | None, query: str) -> TopicName:
-    """Returns the log's topic, in the namespace of ``topic``, or public/default if rows name topics."""
+    """Returns the commit log's topic, in the namespace of ``topic``; None: in public/default."""
     near = topic or TopicName.parse("persistent://public/default/any")
     return TopicName.parse(f"persistent://{near.tenant}/{near.namespace}/{COMMIT_LOG_PREFIX}{query}")
 
 
 def read_log_key(place: str) -> bytes:
-    """Reads the key from ``env:NAME``, ``file:PATH`` or a path.
+    """Reads the key that signs the commit log's records from ``env:NAME``, ``file:PATH`` or a path.
 
     Raises OptionError: the key does not exist, cannot be read or is too short.
     """

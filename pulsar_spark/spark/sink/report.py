@@ -57,7 +57,7 @@ class TaskReport(WriterCommitMessage):
 
     Attributes:
         topics: ``_Numbers`` of each partition, by topic name without the partition.
-        origin: query run, micro-batch, task and write in the task's entries; None without deduplication.
+        origin: numbers in the task's entries (batch, task, write, run); None without deduplication.
         replays: results for topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.
         warning: warning that the driver must log once.

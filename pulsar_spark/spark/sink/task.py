@@ -168,7 +168,7 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
     """Whether record batches may be joined: no user code sees them, and a full queue is not an error.
 
-    They are not joined with key-based batching, because the producer itself collects rows.
+    Record batches are not joined with key-based batching, because the producer itself collects rows.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
     return shape.allows_joined_batches and not is_seen and not producer.is_key_based
