@@ -163,7 +163,7 @@ class Client(Closing):
     def first_partition(self, topic: TopicName) -> TopicName:
         """Returns the first partition of a topic, or the topic itself; creates a missing topic.
 
-        The broker's answer is cached until :meth:`forget_first_partition`. If the topic is deleted meanwhile,
+        The broker's answer is cached until :meth:`forget_first_partition`. If the topic is deleted later,
         the next producer or consumer creates it again. Raises as :meth:`partitions`.
         """
         first = self._first_partitions.get(topic)

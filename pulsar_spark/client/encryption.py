@@ -87,7 +87,7 @@ class CryptoKeyReader(Protocol):
         """Returns the public key ``name``, to encrypt for its owner; ``metadata`` is empty.
 
         Raises:
-            CryptoError: there is no such key. The text of any other exception is not shown.
+            CryptoError: the key is missing. Users see the text of this error, but of no other exception.
         """
 
     def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:

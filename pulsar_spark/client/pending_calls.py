@@ -149,7 +149,7 @@ class PendingCalls(Generic[K]):
             self.leave(key, then)
 
     def _await(self, patience: float | None, *, is_steady: bool) -> None:
-        """Waits for the awaited keys; call it with the lock held."""
+        """Waits up to ``patience`` seconds for ``_awaited`` requests; call it with the lock held."""
         while self._awaited and self._failure is None:
             self._enough = len(self._awaited) - 1 if is_steady else 0
             if not self._changed.wait_for(self._has_enough, patience):
@@ -279,7 +279,7 @@ class Calls(Generic[K]):
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
         """Drops a partition's requests and pauses; returns the kinds that had a request.
 
-        The functions in ``then`` receive the results of their kinds; all other results are closed.
+        The functions in ``then`` receive the results of their kinds. Other results are closed if they can be.
         """
         for pending in self._kinds.values():
             pending.pauses.succeeded(partition)

@@ -19,9 +19,9 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.wire_values import from_wire_schema, from_wire_version
 
 _MAX_BYTES = 32 << 20  # maximum bytes of the kept schemas
-_OVERHEAD = 1000  # bytes counted for each schema besides its texts
-# Maximum requests at the same time. For each request a broker reads all versions of the topic, so more
-# requests are not faster, and may exhaust its memory.
+_OVERHEAD = 1000  # bytes counted for each schema in addition to its texts
+# Maximum parallel requests. For each request a broker reads all versions of the topic, so more requests are
+# not faster, and may exhaust the broker's memory.
 _IN_FLIGHT = 2
 
 _Key = tuple[str, str, int]  # topic, ``load`` (see ``TopicSchemas``), version

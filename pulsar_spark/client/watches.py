@@ -285,7 +285,7 @@ class _Watch(Closing):
 
 
 class ScalableTopicWatch(_Watch):
-    """Watches a pattern of scalable topics (WATCH_SCALABLE_TOPICS); a context manager.
+    """Watches the scalable topics that match a pattern (WATCH_SCALABLE_TOPICS); a context manager.
 
     Raises:
         UnsupportedError: the broker has no scalable topics.
@@ -361,11 +361,11 @@ class _TopicUpdates(_Updates):
 
 
 class SegmentWatch(_Watch):
-    """A lookup session of one topic (SCALABLE_TOPIC_LOOKUP); a context manager.
+    """Watches the segments of one topic (SCALABLE_TOPIC_LOOKUP); a context manager.
 
     Args:
         topic: scalable topic, by any of its names; a classic topic has one segment for each partition.
-        create: whether the broker may create a missing topic by its policy.
+        create: whether the broker may create a missing topic, if its auto-creation policy allows this.
 
     Raises:
         UnsupportedError: the broker has no scalable topics.

@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 class Consumer(ConsumerLink):
     """A consumer on one topic partition; not thread-safe.
 
-    It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
-    last returned entry, so no entry is repeated or missed.
+    It subscribes again by itself after a lost connection, a broker restart or a topic unload. It then begins
+    after the last returned entry, so no entry is repeated or missed.
 
     Args:
         permits: permits for messages; None: the consumer only sends requests and acknowledges.
@@ -67,8 +67,8 @@ class Consumer(ConsumerLink):
         """Waits for entries and returns the received ones, in order, each once.
 
         Args:
-            remaining_entries: number of entries that the caller still needs, which limits the permits; or
-                None.
+            remaining_entries: number of entries that the caller still needs, which limits the permits; None:
+                unknown.
             idle: seconds without an entry, on an open connection, after which an empty result is returned.
 
         Raises:

@@ -44,7 +44,7 @@ class SubscriptionOptions:
     Attributes:
         name: name of the exclusive subscription. A number is appended when a non-durable subscription is
             opened again.
-        durable: whether the broker keeps the position and the unacknowledged messages.
+        durable: whether the broker keeps position and unacknowledged messages without a connected consumer.
         start: first wanted entry, inclusive; non-durable subscriptions only.
         create: whether the first SUBSCRIBE may create the topic, for example a partition that the broker has
             deleted because it was inactive.
@@ -177,7 +177,7 @@ class ConsumerLink(Closing):
     # ---- messages
 
     def ask_for(self, entries: int | None) -> None:
-        """Grants the permits that are due for ``entries`` more entries (FLOW), without waiting for entries.
+        """Sends permits (FLOW) for ``entries`` more entries, None for any number; does not wait for entries.
 
         Does nothing if the consumer is :attr:`lost`; raises PulsarError if the connection has ended just now.
         """
@@ -189,7 +189,7 @@ class ConsumerLink(Closing):
             session.send(commands.flow(self._id, granted))
 
     def _take_group(self, timeout: float) -> list[Messages]:
-        """Waits for messages to decode together; see :meth:`Inbox.take_group`."""
+        """Returns messages to decode in one call; see :meth:`Inbox.take_group`."""
         group = self.inbox.take_group(timeout)
         if group:
             self._reopening.yielded()
@@ -292,10 +292,7 @@ class ConsumerLink(Closing):
         self._is_moved = True
 
     def lose(self, why: PulsarError) -> None:
-        """Subscribes again before the next request, because the broker seems to have lost the consumer.
-
-        A broker that has closed the consumer does not answer an ACK.
-        """
+        """Subscribes again before the next request, because the broker seems to have lost the consumer."""
         self.inbox.lost(why)
 
     def begin_close(self) -> Future[pb.BaseCommand] | None:

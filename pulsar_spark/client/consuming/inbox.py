@@ -62,7 +62,7 @@ class Inbox:
         self.topic_end: TopicEnd | None = None
         self._is_full = False
         self._messages: list[Messages] = []
-        self._groups: deque[list[Messages]] = deque()  # older messages, which are taken first
+        self._groups: deque[list[Messages]] = deque()  # messages received before ``_messages``
         self._bytes = self._group_bytes = 0  # bytes of ``_messages``, and of ``_groups``
         self._changed = threading.Condition()
         self.error: PulsarError | None = None
@@ -94,7 +94,7 @@ class Inbox:
     def take_group(self, timeout: float) -> list[Messages]:
         """Waits for a message; returns messages to decode in one call, or none after ``timeout`` seconds.
 
-        If the consumer has ended, raises its error after all received messages are taken.
+        If the consumer has ended, raises its error once all received messages were returned.
         """
         with self._changed:
             if not self._groups:
@@ -112,7 +112,7 @@ class Inbox:
 
     @property
     def holds_messages(self) -> bool:
-        """Whether there are received messages that were not taken."""
+        """Whether there are received messages that ``take_group`` has not returned."""
         return bool(self._groups or self._messages)
 
     @property
@@ -122,12 +122,12 @@ class Inbox:
 
     @property
     def bytes(self) -> int:
-        """Returns the bytes of received messages that were not taken."""
+        """Returns the bytes of received messages that ``take_group`` has not returned."""
         return self._bytes + self._group_bytes
 
     @property
     def newest(self) -> MessageId | None:
-        """Returns the id of the last received entry that was not taken, or None."""
+        """Returns the id of the last received entry that ``take_group`` has not returned, or None."""
         with self._changed:
             waiting = self._messages or (self._groups[-1] if self._groups else [])
             last = waiting[-1] if waiting else None

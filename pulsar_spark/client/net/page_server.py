@@ -87,7 +87,7 @@ class _Allowed(NamedTuple):
     is_loopback_only: bool
 
     def has(self, header: str) -> bool:
-        """Whether a request with this ``Host`` is answered."""
+        """Whether requests with this ``Host`` header are allowed."""
         try:
             host = (urlsplit(f"//{header}").hostname or "").rstrip(".")
         except ValueError:

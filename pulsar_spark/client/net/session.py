@@ -76,7 +76,7 @@ class Session:
         on_doubt: function that is called on the session's thread when an answer is late; it must not block.
 
     Raises:
-        ConnectError: no server listens there, or it does not answer in time.
+        ConnectError: no server listens at the address, or it does not answer in time.
         TlsError: the broker cannot be trusted, or only one side uses TLS.
         ProtocolError, AuthError: the peer is not a broker, or it refuses this client.
     """
@@ -122,7 +122,7 @@ class Session:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._awake = False
-        self._ending: PulsarError | None = None  # reason why this client ends the session; None: it does not
+        self._ending: PulsarError | None = None  # reason why this client must end the session, or None
         self._is_cut = False  # whether the peer has ended the session
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
         self._thread.start()

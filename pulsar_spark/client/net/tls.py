@@ -130,7 +130,7 @@ def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
 def _load_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
     with _using("tlsKeyStorePath"):
         data, password = _read(store, "tlsKeyStore")
-        # Python's ssl reads keys only from files. Nobody else can read this file, or has its passphrase.
+        # Python's ssl reads keys only from files. Only this user can read the file; the key is encrypted.
         passphrase = secrets.token_urlsafe()
         with tempfile.NamedTemporaryFile(prefix="pulsar-spark-") as file:
             file.write(_stores().key_of(data, password, passphrase))

@@ -143,9 +143,9 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
     """Connects, with a TLS handshake if ``address`` has TLS.
 
     Raises:
-        ConnectError: no server listens there, or it does not answer in time.
-        TlsError: one side does not accept the other's TLS, a file cannot be used, or the address has no host
-            name for the proxy.
+        ConnectError: no server listens at the address, or it does not answer in time.
+        TlsError: the TLS handshake failed, a file cannot be used, or the address has no host name for the
+            proxy.
         AuthError: the peer refused this client's certificate.
     """
     deadline = Deadline(timeout)

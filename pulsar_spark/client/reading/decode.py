@@ -56,8 +56,8 @@ class RangeEntries(NamedTuple):
     """The entries of one range of a topic partition.
 
     Attributes:
-        entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are whole, and no entry
-            is encrypted.
+        entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are assembled,
+            and entries are decrypted.
         start: last position before the range; with a batch index, the later rows of its entry are wanted.
         end: last position of the range; with a batch index, the later rows of its entry are not wanted.
         copies: filter of copied entries if the query was moved here from another cluster; None: no filter.
@@ -79,7 +79,7 @@ def decode_entries(
     max_message_size: Callable[[], int] | None = None,
     clock: Callable[[], float] = now,
 ) -> Iterator[DecodedMessages]:
-    """Decodes whole entries in order, and groups them for record batches.
+    """Decodes entries in order, and groups their messages for record batches.
 
     Messages are collected until their entries reach ``max_rows`` or ``max_bytes``. The entry that reaches the
     limit is included, so a group has up to twice the limit, or more if a single entry has more. Short ranges

@@ -273,7 +273,7 @@ class _ChunkSearch:
         return message
 
     def remember(self, end: MessageId, last: Entries) -> None:
-        """Keeps the known chunks for the next range, which begins at ``end``; ``last``: last read entries."""
+        """Keeps the found chunks for the next range, which begins at ``end``; ``last``: last read entries."""
         if self._index is not None:
             self._index.read_up_to(end, last.publish_time)
             _keep(self._client, self._name, self._index)
@@ -327,7 +327,7 @@ class _ChunkSearch:
 
 _Name: TypeAlias = "tuple[TopicName, float, bool]"
 
-# For each client: the known chunks of topics, for the next ranges of its tasks; the last read topic is last.
+# For each client: found chunks by topic, kept for later ranges; the most recently read topic is last.
 _kept: WeakKeyDictionary[Client, dict[_Name, ChunkIndex]] = WeakKeyDictionary()
 _kept_lock = threading.Lock()
 
@@ -339,7 +339,7 @@ def _take_kept(client: Client, name: _Name) -> ChunkIndex | None:
 
 
 def _keep(client: Client, name: _Name, index: ChunkIndex) -> None:
-    """Keeps the known chunks of a topic; drops the least recently read topics if there are too many."""
+    """Keeps the found chunks of a topic; drops the least recently read topics if there are too many."""
     with _kept_lock:
         topics = _kept.setdefault(client, {})
         topics[name] = index

@@ -52,6 +52,7 @@ class EntryInfo:
         id: id of the entry, without a batch index.
         messages: number of its messages, at least 1.
         size: stored bytes of its metadata and payload.
+        publish_time: time in ms since the epoch.
         index: the broker's index of its last message, if the broker sends it.
         chunk: whether it is a chunk, but not its message's last; ``chunked``: whether it is any chunk.
         source: cluster and position where it was produced, if it is a copy from another cluster.
@@ -275,7 +276,7 @@ class Tail(Closing):
 
 
 class Arrivals(Generic[K]):
-    """Partitions whose tails have received entries: added by connections' threads, taken by one thread."""
+    """Partitions whose tails have received entries; connection threads add, one thread removes them."""
 
     def __init__(self) -> None:
         self._partitions: set[K] = set()

@@ -63,7 +63,7 @@ _BATCH_WINDOW = 4 << 20
 
 _log = logging.getLogger(__name__)
 
-# For each client: the last searched micro-batch, and its known entries by topic partition.
+# For each client: the last searched micro-batch, and its found entries by topic partition.
 _known: WeakKeyDictionary[Client, tuple[object, dict[TopicName, KnownBatch]]] = WeakKeyDictionary()
 
 
@@ -77,7 +77,6 @@ class _Opened(Iterator[Rows]):
         return next(self._blocks) if first is None else first
 
     def close(self) -> None:
-        """Stops reading."""
         self._first = None
         self._blocks.close()
 
@@ -375,7 +374,6 @@ class _StoredMessages:
     left: int = 0
 
     def read(self, part: _Part, decryptor: Decryptor) -> Generator[DecodedMessages, None, None]:
-        """Yields the wanted messages of a part."""
         start, end = part.begin.previous, part.end
         # Missing entries are no error here: if they were the query's, the comparison of rows shows it.
         options = RangeOptions(

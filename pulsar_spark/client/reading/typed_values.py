@@ -28,7 +28,7 @@ from pulsar_spark.values.interfaces import ValueDecoder, type_name
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, WorkPool, part_ends
 from pulsar_spark.wire.entry.entries import Floats
 
-# Returns the existing schemas of a topic among some versions, by number.
+# Function that returns the schemas of a topic by version number, for the given numbers that exist.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
 # The decoder of a version's values, or the reason why the values cannot be decoded.
 _Reader: TypeAlias = "ValueDecoder | str"
@@ -38,13 +38,13 @@ _MakeSchema: TypeAlias = Callable[[SchemaType], Schema]
 OPAQUE_TYPES = (SchemaType.NONE, SchemaType.PROTOBUF, SchemaType.EXTERNAL)
 
 _SHOWN = 500  # maximum characters of field names in an error
-_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # Avro promotes each to all that follow
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # Avro can promote each to the later ones
 # Maximum schema versions of a topic that are kept, because a producer may write any version number.
 _MAX_VERSIONS = 10_000
 _MAX_VERSION = (1 << 63) - 1  # a version is an int64
 
 _MAX_DEFINITIONS = 16 << 20  # maximum bytes of the schemas of cached decoders
-_OVERHEAD = 2000  # bytes counted for each decoder besides its schemas
+_OVERHEAD = 2000  # bytes counted for each decoder in addition to its schemas
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
 _TOO_MUCH = "it has more items or fields than its bytes pay for, and its task has no allowance left"
@@ -73,8 +73,8 @@ class ReaderSchema:
             columns. Values of topics not in ``pinned`` are read with their writer schemas. Writer schemas are
             always requested, because a topic that was deleted and created again may reuse a number.
         is_given: True: ``schema`` is the user's, and the only reader schema.
-        is_default: True: values without a schema at the broker were written with ``schema``. False: such
-            values are bad.
+        is_default: True: values without a schema at the broker were written with ``schema``. False: values
+            without a schema are bad.
         load: unique name of this read, so that it does not use schemas cached for another read.
     """
 

@@ -99,7 +99,7 @@ class TopicRun:
         stored: rows that earlier runs have stored.
         rows: number of rows that this run has received.
         held: new rows of a strict task, which wait until it has found all stored rows.
-        held_bytes: encoded bytes of the Arrow batches that had held rows.
+        held_bytes: encoded bytes of the record batches from which rows are held.
         others: first 8 bytes of the digest of each row that other tasks have stored in earlier runs, sorted;
             None if these rows were not read.
         is_encrypted: whether the topic's producers encrypt.

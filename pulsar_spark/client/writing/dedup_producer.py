@@ -99,7 +99,7 @@ class DedupProducer(Producer):
         """Begins to read the messages that earlier runs have stored in the topic partition.
 
         Raises:
-            SendError: another run of the task has written meanwhile.
+            SendError: another run has written since this run closed its previous producer.
             DuplicatesError: the task is strict, and stored messages cannot be compared.
             BrokerError: the stored messages cannot be read within the operation timeout.
         """

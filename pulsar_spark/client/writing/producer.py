@@ -1,9 +1,9 @@
 """Producer: sends the entries of one topic partition, in order, within limits for unacknowledged messages.
 
 The :class:`Packer` makes the entries; the :class:`PartitionWriter` decides which entries are sent, sent again
-or refused. This module owns the connection, the lock, waiting and retries. Callers block while the window is
-full; the session's thread only processes receipts. After a cut connection, a restart or an unload the next
-call finds the broker again and resends the pending entries.
+or refused. This module owns the connection, the lock, waiting and retries. Callers block while a limit is
+reached; the session's thread only processes receipts. After a lost connection, a broker restart or a topic
+unload, the next call finds the broker again and resends the pending entries.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Producer:
         groups: Ints | None = None,
         hashes: Words | None = None,
     ) -> None:
-        """Puts encoded rows into the open batch, and sends the batches that this closes.
+        """Adds encoded rows to the open batch, and sends each batch that reaches a limit.
 
         Args:
             body: rows as messages of a batch, the i-th at ``body[offsets[i]:offsets[i + 1]]``; not copied.
@@ -188,7 +188,7 @@ class Producer:
 
         Raises:
             SendError: a batch is larger than the broker accepts or was refused, or the send timeout is over.
-            QueueFullError: there is no room and ``block_if_queue_full`` is false.
+            QueueFullError: too many messages are pending, and ``block_if_queue_full`` is false.
         """
         if groups is None:
             self.send_batches(self.batcher.add(body, offsets, time.monotonic(), sequence_ids, hashes))
@@ -409,7 +409,7 @@ class Producer:
             failed = error
         finally:
             self._changed.acquire()
-        # If the send timeout was restarted meanwhile, the caller tries again.
+        # If the send timeout was restarted during the attempts, the caller tries again.
         due_now = self._writer.window.due_at
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
@@ -419,7 +419,7 @@ class Producer:
         retry(lambda: self._open(deadline), deadline)
 
     def _open(self, deadline: Deadline) -> None:
-        self._writer.check()  # a producer that was closed meanwhile must not be opened again
+        self._writer.check()  # raises an error if another thread has closed this producer
         self._drop_link()
         wait_to_reopen(self._reopening, deadline, "the producer")
         session = self._locate(deadline)

@@ -42,7 +42,7 @@ _PROPERTY = b"record"
 _END_ENTRIES = 512  # entries of the first step back from a topic's end
 _STEP_GROWTH = 16  # each further step back has this many times as many entries
 
-# Bytes in flight from the broker.
+# Maximum bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
 
 _PAUSE = 0.005  # seconds between two requests while waiting for a record, or for a backlog of 0
@@ -181,7 +181,7 @@ class RecordTopic:
         if self._producer is None:
             # Without a name, because other programs could use up the sequence ids of a known name.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # ``may_repeat``, because a search for sent records would not find those that transactions hide.
+            # ``may_repeat``, because a search cannot find sent records that an open transaction hides.
             self._producer = _RecordProducer(
                 *(self._client, self.topic, options, 1),
                 encryptor=self._encryptor,

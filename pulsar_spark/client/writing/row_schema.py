@@ -24,7 +24,7 @@ from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.wire_values import from_wire_version
 
-# Maximum attempts to choose a schema, because other programs may register a schema meanwhile.
+# Maximum attempts to choose a schema, because other programs may register schemas at the same time.
 _MAX_CHOICES = 5
 
 _log = logging.getLogger(__name__)

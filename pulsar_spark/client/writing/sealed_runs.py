@@ -96,7 +96,7 @@ def _take(
 
 
 def _since(run: TopicRun, layout: TopicLayout) -> int:
-    """Returns the newest epoch known to be older than an earlier micro-batch of the query; -1: unknown."""
+    """Returns the newest epoch known to exist when an earlier micro-batch was written; -1: unknown."""
     older = (layout.segments.get(name) for name, each in run.partitions.items() if each.has_older)
     return max([run.since, *(each.created_at for each in older if each is not None)])
 

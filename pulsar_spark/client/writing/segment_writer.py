@@ -104,7 +104,7 @@ class SegmentWriter(TopicWriter):
             raise
 
     def flush(self) -> None:
-        """See :meth:`TopicWriter.flush`; also waits for the rows of segments that are sealed meanwhile."""
+        """As :meth:`TopicWriter.flush`; also sends rows again that sealed segments have not stored."""
         with self._changed:  # else the keeper thread could send rows again after the last flush
             is_unfinished = True
             while is_unfinished:
@@ -114,7 +114,7 @@ class SegmentWriter(TopicWriter):
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """See :attr:`TopicWriter.sent`; includes segments that were sealed meanwhile."""
+        """As :attr:`TopicWriter.sent`, including segments that were sealed while this writer was open."""
         with self._changed:
             ended = {each.topic: each.sent for each in self._ended if each.sent.messages}
             return ended | super().sent

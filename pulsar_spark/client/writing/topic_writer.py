@@ -57,7 +57,7 @@ from pulsar_spark.wire.columns.message_columns import (
     encode_keys,
 )
 
-# Maximum seconds until the keeper thread notices that a connection was lost between two calls.
+# Maximum seconds until the keeper (background) thread notices a connection that was lost between calls.
 _REOPEN_INTERVAL = 0.5
 
 # Seconds between requests for new partitions, as in the Java client.
@@ -145,11 +145,11 @@ class TopicWriter(Closing):
         return new_router(Router, self._options, self._code, count, place, has_equal_blocks=is_dedup)
 
     def send(self, columns: MessageColumns) -> None:
-        """Sends all rows; waits while the pending windows are full.
+        """Sends all rows; waits while a limit of pending messages or bytes is reached.
 
         Raises:
             SendError: a message is larger than the broker's limit, was refused, or its send timeout is over.
-            QueueFullError: there is no room and ``block_if_queue_full`` is false.
+            QueueFullError: too many messages are pending, and ``block_if_queue_full`` is false.
             OptionError: a row, or the user's router, names a missing partition; a property is not UTF-8; or
                 an interceptor has failed.
             BrokerError: the producer of a partition's first row cannot be opened.
@@ -261,7 +261,7 @@ class TopicWriter(Closing):
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        with self._dropping(missing):  # all are read again if a segment was deleted meanwhile
+        with self._dropping(missing):  # after an error, such as a deleted segment, all are opened again
             for some in (opened[:1], opened[1:]):  # if the first finds a replay, all others search, too
                 raise_error_of(run_all([each.read_stored for each in some]))
             self._read_sealed()
