@@ -183,8 +183,8 @@ class SendMark:
 class OutgoingQueue:
     """The frames to send on a connection, in groups; each group is in one or more buffers.
 
-    A broker that throttles publishing reads a connection slowly. Then frames of producers wait here. Urgent
-    frames are sent first; other frames keep their order. Frames are never interleaved.
+    A broker that throttles publishing reads a connection slowly. Then producers' frames wait in this queue.
+    Urgent frames are sent first; other frames keep their order. Frames are never interleaved.
     """
 
     def __init__(self) -> None:

@@ -333,7 +333,7 @@ def send(
     *,
     is_chunk: bool = False,
 ) -> pb.BaseCommand:
-    """SEND of one entry; framed by ``encode_command``.
+    """SEND of one entry, not framed; pass the result to ``encode_command``.
 
     Args:
         sequence_ids: sequence ids of the first and the last message.

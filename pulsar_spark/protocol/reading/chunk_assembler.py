@@ -5,9 +5,10 @@ is identified by producer name, uuid, number of chunks and total size. Its produ
 and after a reconnect some chunks again, with the same bytes:
 
     the next chunk                is added
-    a chunk with known bytes      was sent again; the id of the latest chunk 0 is the message's first id
-    a chunk of a known number     is another candidate for this number: it is another producer's, or is from a
-    with other bytes              second attempt
+    a chunk with the number and   was sent again; the id of the latest chunk 0 is the message's first id
+    bytes of a received chunk
+    a chunk with the number, but  is another candidate for this number: it is another producer's, or is from a
+    not the bytes                 second attempt
     a chunk after the next one    is ignored: it is another producer's, or the next chunk is lost
     the last chunk                completes the message if exactly one combination of chunks has its size
 
@@ -149,7 +150,7 @@ class _Incomplete:
         self.why: Dropped | None = None
 
     def add(self, number: int, piece: _Piece) -> None:
-        """Adds the next chunk, another candidate for a known number, or a chunk that was sent again."""
+        """Adds the next chunk, another candidate for an earlier number, or a chunk that was sent again."""
         if number == len(self.pieces):
             self.pieces.append([])
         others = self.pieces[number]

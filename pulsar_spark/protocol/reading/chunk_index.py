@@ -143,7 +143,7 @@ class ChunkIndex:
         """Records that a last chunk at a position did not complete a message.
 
         The chunk may be another producer's, so the right last chunk may follow. Other producers can write
-        many last chunks, so the attempts are limited. ``was_read``: whether the known chunks were read again.
+        many last chunks, so the attempts are limited. ``was_read``: whether chunks before it were read again.
         """
         if len(self._efforts) >= _MAX_SETTLED:
             self._efforts.clear()
@@ -157,9 +157,9 @@ class ChunkIndex:
         return self._settled.get(key, place) < place and not self.has_beginning(key, place)
 
     def chunks_before(self, last: FoundChunk, chunks: int, total: int) -> list[MessageId] | None:
-        """Returns the positions of a message's known chunks before the last one, in order.
+        """Returns the positions of a message's chunks in the index before its last chunk, in order.
 
-        None if they cannot complete a message of ``chunks`` chunks and ``total`` bytes.
+        None if these chunks cannot complete a message of ``chunks`` chunks and ``total`` bytes.
         """
         rows = self._between(last.key, last.place)
         rows = rows[(rows["number"] >= 0) & (rows["number"] < chunks)]
@@ -174,7 +174,7 @@ class ChunkIndex:
         return [MessageId(*place) for place in rows[["ledger", "entry"]].tolist()]
 
     def has_beginning(self, key: bytes, place: MessageId) -> bool:
-        """Whether chunk 0 of a message is known before a position."""
+        """Whether the index has chunk 0 of a message before a position."""
         return 0 in self._between(key, place)["number"]
 
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:

@@ -71,7 +71,7 @@ Read: TypeAlias = Callable[[MessageId], Generator[StoredEntry, None, None]]
 
 
 class Witness(NamedTuple):
-    """An entry that a query has read: its topic partition, whole id, publish time in ms, and source."""
+    """An entry that a query has read: its topic partition, entry id, publish time in ms, and source."""
 
     topic: TopicName
     id: MessageId

@@ -1,4 +1,4 @@
-"""Permits: the number of messages that the broker may still send to one reader, and further grants.
+"""Permits: how many messages the broker may still send to one reader, and when to grant more.
 
 The broker counts messages but reads whole entries. It sends up to min(permits, 100) entries at a time, so a
 balance may fall below zero by a batch or more. Then the broker sends nothing until FLOW raises the balance

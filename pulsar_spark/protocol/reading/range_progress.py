@@ -2,7 +2,7 @@
 
 A range is ``(start, end]``. Brokers do not report three things: a reader begins after deleted data; a message
 TTL or trimming has moved it; the rest of a range is never delivered (markers of transactions, aborted or
-compacted messages). So each answer of the broker is judged:
+compacted messages). So RangeProgress decides by the broker's answers:
 
     event                                               decision
     reader begins at a later ledger's start             continue there; but probe if that is after

@@ -1,1 +1,1 @@
-"""Replays of a task: finds rows stored by earlier runs, and rows still to be sent."""
+"""Replays of a task: finds rows stored by earlier runs of the query, and rows still to be sent."""

@@ -8,8 +8,8 @@ again, are not duplicated. Stored rows that it has not found may equal rows sent
     ====================================  ========================================================
     none                                  0
     of one run; this run sent no rows     0: the earlier run had rows that this run does not have
-    any other                             the smaller number: these rows; or rows sent by this run and
-                                          by all earlier runs except the one that stored most rows
+    any other                             the smaller of two numbers: these rows; or rows sent by this run
+                                          and all earlier runs except the run that stored most rows
     ====================================  ========================================================
 """
 

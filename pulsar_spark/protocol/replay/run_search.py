@@ -1,4 +1,4 @@
-"""RunSearch: finds where a task began a micro-batch in a topic partition, and judges the search.
+"""RunSearch: finds where a task began a micro-batch in a topic partition, and whether its rows are stored.
 
 The search reads backwards from the end of the topic partition. Each entry of a query has an origin: a signed
 field with its micro-batch, write, task and run, and as ``begin`` the id of the task's first entry in the
@@ -229,12 +229,12 @@ class RunSearch:
     """The search for the entries of one task and micro-batch in a topic partition.
 
     Attributes:
-        begin: id of the task's first known entry; None if no entry was found.
+        begin: id of the task's first entry, found or named by a later entry; None if no entry was found.
         newest: highest sequence id of the task's entries; -1 if no entry was found.
         end: id of the task's last entry.
-        lowest: id of the micro-batch's first known entry, by any task.
+        lowest: id of the micro-batch's first entry of any task, found or named by a later entry.
         is_replay: whether an earlier run or attempt has stored entries of the micro-batch.
-        is_again: whether a run that stored such an entry was itself a replay of an even earlier run.
+        is_again: whether an earlier run or attempt had itself found entries of an even earlier run.
         is_late: whether the query has written a later micro-batch.
         of_batches_before: number of found entries of earlier micro-batches.
     """
@@ -321,13 +321,13 @@ class RunSearch:
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns the micro-batch's first known entry; the search may continue before it. None: no jump.
+        """Returns ``lowest`` if the search may continue before that entry; None: no jump.
 
         If tasks ran one after the other, each jump leads to the task before, without reading the entries
         between. The skipped entries may include entries of this task; ``unseen`` returns them.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # then ``begin`` is near, and no entries are skipped
+        is_near = self.begin is not None  # the search reads on to ``begin``, which is near
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property

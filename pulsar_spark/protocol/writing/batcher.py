@@ -98,8 +98,8 @@ class Batcher:
     ) -> list[Batch]:
         """Appends messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; returns the closed batches.
 
-        ``sequence_ids``: the messages' own ids, ascending; None: no message of the batch has one. ``hashes``:
-        the messages' bucket hashes, uint32[n], or None.
+        ``sequence_ids``: ids from a column of the rows, ascending, int64[n]; None: the producer assigns ids.
+        ``hashes``: the messages' bucket hashes, uint32[n], or None.
         """
         closed: list[Batch] = []
         count = len(offsets) - 1
@@ -192,7 +192,7 @@ class SendRun(NamedTuple):
 
 
 def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[SendRun]:
-    """Cuts the messages of one topic partition from ``first`` up to ``last`` into runs.
+    """Cuts the messages of one topic partition from index ``first`` up to ``last`` into SendRuns.
 
     ``begins``, bool[n]: messages that must not share a batch with the message before. ``alone``, bool[n]:
     messages that must not share a batch at all.
@@ -209,7 +209,7 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
 
 
 class SequenceIds:
-    """The rows' own sequence ids for one topic partition, in the order of sending.
+    """The sequence ids that rows have in a column, for one topic partition, in the order of sending.
 
     A broker that deduplicates judges a batch by its first id, and drops or stores the whole batch. So ids
     ascend within a batch, and two kinds of messages never share one: new messages, whose ids are above all
@@ -384,7 +384,7 @@ def by_partition(partitions: Partitions, count: int) -> tuple[Ints, Ints]:
 
 
 def unless_all(rows: Ints, count: int) -> Ints | None:
-    """Returns indexes of rows; None if they are all ``count`` rows in their order."""
+    """Returns ``rows``, which are indexes; None if they are 0 to ``count - 1`` in order: all rows."""
     return None if np.array_equal(rows, np.arange(count)) else rows
 
 

@@ -111,7 +111,7 @@ class Packer:
         return self.version_field != before
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuses messages that are too large even for a batch of one, before any of the messages is sent.
+        """Refuses messages too large for a batch that has no other message, before any message is sent.
 
         The i-th encoded message is at ``body[offsets[i]:offsets[i + 1]]``.
 

@@ -170,7 +170,7 @@ class PartitionWriter:
         topic_epoch: value in the broker's last answer, repeated at the next registration.
         last_sequence_id: last id that the broker had stored under this name at the first registration; -1 if
             it knew none, or does not deduplicate.
-        dropped: number of messages that the broker has dropped, because the rows' own ids are not above
+        dropped: number of messages that the broker has dropped, because their rows' ids are not above
             ``last_sequence_id``.
     """
 
@@ -202,7 +202,7 @@ class PartitionWriter:
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
-        """Sets another name or other sequence ids. No entry may be pending; waiting entries are kept."""
+        """Sets another name or other sequence ids. No entry may be pending, or wait for the window."""
         assert not self.window, "entries of the other name are pending"
         self.name = name
         self.epoch = 0

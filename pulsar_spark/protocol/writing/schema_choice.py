@@ -3,7 +3,7 @@
     ====================  ============  ============  ====================================================
     schema of the topic   rows fit it   may register  choice
     ====================  ============  ============  ====================================================
-    none                  -             yes           the user's or the rows' own, which is registered
+    none                  -             yes           the user's, or one made from the columns; registered
     none                  -             no            error
     of another type       -             any           error
     KEY_VALUE, with the   -             any           error: a payload does not show where its key is

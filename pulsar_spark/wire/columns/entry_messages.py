@@ -170,7 +170,7 @@ class EncodedSingle(NamedTuple):
         metadata: the message's MessageMetadata from field 4 on. Put fields 1 to 3 (producer name, sequence
             id, publish time) before it, and compression, schema version and so on after it.
         payload: uncompressed value.
-        sequence_ids: the message's own sequence id, twice (first, last); None: the producer's next id.
+        sequence_ids: sequence id that the row has, twice (first, last); None: the producer's next id.
     """
 
     metadata: Buffer
@@ -197,7 +197,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
     Attributes:
         metadata: metadata of all messages; message i has ``metadata[bounds[i]:bounds[i + 1]]``.
         payload: values of all messages; message i has ``payload[at[i]:end[i]]``.
-        ids: the messages' own sequence ids, int64[n], or None.
+        ids: sequence ids that the rows have, int64[n]; None: the producer's next ids.
     """
 
     metadata: Buffer
@@ -245,7 +245,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
         )
 
     def with_ids(self, ids: Ints) -> EncodedSingles:
-        """Returns the same messages with their own sequence ids, int64[n]."""
+        """Returns the same messages with the sequence ids ``ids``, int64[n]."""
         return replace(self, ids=ids)
 
 

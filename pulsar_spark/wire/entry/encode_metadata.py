@@ -19,7 +19,7 @@ def batch_metadata(
     uncompressed_size: int,
     keyed_by: pb.SingleMessageMetadata | None = None,
 ) -> bytes:
-    """Serializes the metadata of a batch, without a protobuf object because one for each entry is slow.
+    """Serializes the metadata of a batch, without protobuf, because an object for each entry is slow.
 
     Args:
         sequence_ids: sequence ids of the first and the last message; the last one is the highest.

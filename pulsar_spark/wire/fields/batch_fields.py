@@ -84,7 +84,7 @@ def find_fields(
         fields = _walk_from(data, _starts_by_search(data, count), max_properties)
     if fields is not None:
         return fields
-    indexed = bytes(body)  # reading single bytes of other types takes longer
+    indexed = bytes(body)  # because reading single bytes of numpy arrays or views takes longer
     fields = _walk_from(data, _starts_by_steps(indexed, count), max_properties)
     return scan(indexed, count, max_properties) if fields is None else fields
 
