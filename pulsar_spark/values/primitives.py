@@ -126,7 +126,7 @@ class _Fixed(NamedTuple):
 
     Attributes:
         stored: numpy's type of a stored value.
-        numbers: numpy's type of a column.
+        numbers: numpy's type of the column's numbers.
         write: function that converts a column to stored values, arbitrary for null rows; raises Misfit.
         read: function that converts stored values to the column's numbers; None: numpy's cast.
         limits: text of errors about a value of the right length that is out of range.
@@ -141,7 +141,7 @@ class _Fixed(NamedTuple):
 
 
 def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Avro's promotions convert one type to the other; the result may be rounded."""
+    """Whether Avro's promotions convert ``source`` to ``target``; the result may be rounded."""
     if source in _NUMBERS and target in _NUMBERS:
         return _NUMBERS.index(source) <= _NUMBERS.index(target)
     return source == target or {source, target} == {pa.string(), pa.binary()}

@@ -106,7 +106,7 @@ class _Maker:
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
-        self._added: dict[tuple[str, str], pa.Field] = {}  # added fields, by record and name
+        self._added: dict[tuple[str, str], pa.Field] = {}  # (record, field name) -> added field
 
     def record(self, rows: pa.StructType, path: str, name: str) -> dict[str, Any]:
         """Returns the definition of a record; ``name`` must not be in use."""

@@ -221,7 +221,7 @@ class ValueWork:
         return not self._refused[place]
 
     def take_each(self, units: Floats) -> Flags:
-        """Uses units for each value, in order; returns flags of the values that are not refused, bool[n]."""
+        """Uses ``units``, [n], as :meth:`take` does for each value in order; returns the results, bool[n]."""
         beyond = np.maximum(units - self._own[self._rows], 0.0)
         taken = np.cumsum(beyond)
         self._refused[self._rows] |= (beyond > 0) & (taken > self._pool.left)

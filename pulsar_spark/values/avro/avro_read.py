@@ -154,7 +154,7 @@ def _value_of(payload: bytes, work: float = math.inf) -> AvroValue:
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
-    """Yields the index of the first row, and the index after the last, of the rows of each call."""
+    """Yields, for each call of ``_decode``, the index of its first row, and the index after its last row."""
     if not len(values):
         return iter(())
     offsets = offsets_of(values)

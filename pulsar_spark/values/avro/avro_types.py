@@ -84,7 +84,7 @@ class AvroArray:
 
 @dataclass(frozen=True, slots=True)
 class AvroMap:
-    """A map: values of one type by string keys."""
+    """A map from strings to values of one type."""
 
     values: AvroType
 
@@ -211,7 +211,7 @@ def arrow_type(avro: AvroType) -> pa.DataType:
 
 
 def is_null(avro: AvroType) -> bool:
-    """Whether a type is null."""
+    """Whether a type is Avro's null."""
     return isinstance(avro, AvroPrimitive) and avro.kind == "null"
 
 

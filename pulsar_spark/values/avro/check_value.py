@@ -271,7 +271,7 @@ def _record(step: steps.RecordStep) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         index = 0
         try:
-            for index, field in enumerate(fields):  # noqa: B007 - which it was that raised
+            for index, field in enumerate(fields):  # noqa: B007 - index of the field that raises
                 position = field(value, position)
         except BadAvroError as error:
             if (name := names[index]) is not None:

@@ -61,7 +61,7 @@ class Constant:
     text: str
 
     def repeated(self, count: int) -> pa.Array:
-        """Returns a column of ``count`` rows."""
+        """Returns a column of ``count`` rows with this default."""
         return self.column.take(pa.array(np.zeros(count, np.int32)))
 
 

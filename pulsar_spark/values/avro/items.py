@@ -61,7 +61,7 @@ class ItemsFinder:
         """Finds the items of an array at each position.
 
         Args:
-            take: receives all items, some at a time; None: only the ends of arrays are wanted.
+            take: receives all items, some at a time; None: only the ends of arrays are needed.
 
         Returns:
             int32[n + 1], the index of each array's first item among all items; the positions after the
@@ -266,7 +266,7 @@ class _Blocks:
 
     @property
     def are_many(self) -> bool:
-        """Whether the items should be read now; False after waves, whose blocks must first be sorted."""
+        """Whether the items of the blocks should be read now; False if blocks must be sorted by array."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:

@@ -23,7 +23,7 @@ Rows: TypeAlias = "Ints | None"
 
 _AT_ONCE = 1 << 18  # bytes that VarintEnds searches in one numpy call, which bounds temporary memory
 _PAD = 16  # bytes before the first row and after the last, because decimals and varints are loaded as words
-_WAVES = 256  # ``count_wave`` counts only each 256th wave, as 256 waves, because counting takes time
+_WAVES = 256  # ``count_wave`` counts work only in each 256th call, for all 256, because counting takes time
 SLACK = 4096  # bytes after the last row, because positions may exceed a row's end until ``limit`` is called
 
 

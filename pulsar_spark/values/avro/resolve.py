@@ -271,7 +271,7 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 
 
 class Branches:
-    """Finds the reader's branches that a writer's type may be read as, by dictionaries.
+    """Finds the branches that a writer's type may be read as, in a time independent of their number.
 
     ``types``: branches of the reader's union, or the reader's only type.
     """

@@ -31,7 +31,7 @@ from pulsar_spark.values.avro.payloads import (
 FindEnds: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
 _Bits: TypeAlias = npt.NDArray[np.integer]
 
-_MAX_SHORT: Final = 200  # maximum bytes of a short value; with its branch and length they fit into a uint8
+_MAX_SHORT: Final = 200  # maximum bytes of a short value; the sum with its branch and length fits into uint8
 _UNCHECKED: Final = SLACK // 256  # ``limit`` is called after this many fields of at most 256 bytes each
 _LONG_LENGTH: Final = 0x81  # sign and continuation bit of a length's first byte; both 0 if it is short
 _LONG_BRANCH: Final = 0xFD  # bits of a branch's first byte; all are 0 for the branches 0 and 1

@@ -140,7 +140,7 @@ def nanoseconds(column: pa.Array, path: str) -> Ints:
 
 
 def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa.Decimal128Array:
-    """Returns the column as a decimal type that can hold all its values."""
+    """Casts a column to decimal(precision, scale), which must be wide enough for all its values."""
     kind = pa.decimal128(precision, scale)
     return column if column.type == kind else column.cast(kind)
 

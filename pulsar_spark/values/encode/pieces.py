@@ -39,7 +39,7 @@ _MAX_CONSTANT = 16  # maximum bytes of a constant that becomes Cells
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A short piece of n rows, as a matrix: up to w bytes for each row.
+    """A few bytes of each of n rows, in a matrix with w bytes for each row.
 
     Attributes:
         data: uint8[n, w].
@@ -58,7 +58,7 @@ Write: TypeAlias = Callable[[pa.Array], list[Piece]]
 
 
 def fixed(values: npt.NDArray[np.generic]) -> Cells:
-    """Returns the bytes of n numbers, little-endian."""
+    """Encodes n numbers, little-endian."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     data = little.view(np.uint8).reshape(len(values), values.dtype.itemsize)
     return Cells(data, None, values.dtype.itemsize)

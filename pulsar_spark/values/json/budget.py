@@ -25,7 +25,7 @@ _ANY: Final = np.iinfo(np.int64).max >> 1
 
 
 class JsonBudget:
-    """Budgets of n payloads.
+    """The memory and work that each of n payloads may still use.
 
     Args:
         sizes: bytes of each payload, int64[n].

@@ -76,8 +76,8 @@ _MAX_ROWS: Final = 2000  # maximum rows of a call; more objects would not fit in
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """Returns the decoder of values of one version of a schema; see ``formats.decoder``.
 
-    Fields match by their names. A field must not have different kinds of times in the two versions. A value
-    that does not fit its type is bad.
+    Fields match by their names. Raises SchemaError if a field has different kinds of times in the versions,
+    such as date and timestamp. A value that does not fit its type is bad.
     """
     return _of_tree(make_tree(writer, reader, target))
 
@@ -218,7 +218,7 @@ class ArrowReader:
 
     @property
     def can_read(self) -> bool:
-        """Whether PyArrow has all types of the tree."""
+        """Whether PyArrow's JSON reader supports all types of the tree."""
         return self._types[False] is not None
 
     def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
@@ -293,7 +293,7 @@ class ArrowReader:
 
 
 def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
-    """Returns the type that PyArrow reads a node as; None: PyArrow does not have all types of the node."""
+    """Returns the type as which PyArrow reads a node; None: its JSON reader lacks a type of the node."""
     if isinstance(node, JsonRecord):
         types = [_line_type(member.node, times_are_text) for member in node.members]
         keys = [member.key for member in node.members]

@@ -76,7 +76,7 @@ class _Writer:
         return found
 
     def some(self, column: pa.Array, has: Flags) -> list[Piece]:
-        """Writes values without quotes, only in the flagged rows."""
+        """Writes values without quotes, only in the rows whose flag in ``has`` is set."""
         if self.is_scalar:
             return [pieces.masked(piece, has) for piece in self.write(column)]
         return [pieces.of_some(self.write, column, has)]

@@ -85,7 +85,7 @@ def _integer(number: re.Match[str], bits: int) -> int:
 
 
 def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:
-    """Returns a number times 10 ** ``scale`` as an integer; None: the product is no integer, or too long.
+    """Returns a number times 10 ** ``scale`` as int; None: no integer, or more than ``max_digits`` digits.
 
     The cost is proportional to the text, because an exponent alone never makes a large integer.
 
@@ -312,7 +312,7 @@ FORMS: Final = {
 
 _Number = TypeVar("_Number", np.float64, np.int64)
 
-TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # types of the columns' integers
+TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # kind -> type of integers
 _MAX_PRECISION: Final = 38
 _NANOS: Final = pa.decimal128(28, 9)  # seconds with nine digits of fraction
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
@@ -320,7 +320,7 @@ _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 
 
 class LeftError(Exception):
-    """Some values must be left to ``objects``, the reader of any form."""
+    """Arrow cannot convert some values, so ``objects`` must convert them one by one."""
 
 
 def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
@@ -425,17 +425,17 @@ def _instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
 
 
 def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array | None:
-    """Converts parsed values in their usual form to the leaf's column.
+    """Converts parsed values to the leaf's column, if Arrow converts all of them as ``FORMS`` would.
 
     Args:
         leaf: leaf of any kind but JsonKind.JSON.
         kinds: types of the values, without the type of None.
 
     Returns:
-        The column; None: the types of the values show that some have another form.
+        The column; None: Arrow does not convert values of these types.
 
     Raises:
-        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: a value has another form.
+        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: Arrow does not convert a value.
     """
     if leaf.kind is JsonKind.FLOAT:
         return _parsed_float_column(leaf, kinds, values) if kinds <= {int, float, bytes} else None

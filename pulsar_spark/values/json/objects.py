@@ -188,7 +188,7 @@ class _Columns:
         return self._leaf(node, values, owner)
 
     def _fail(self, owner: Ints, indexes: list[int], reason: Callable[[int], str]) -> None:
-        """Flags the owners of the values at ``indexes`` as bad; ``reason``: index -> mistake."""
+        """Sets ``is_bad[owner[i]]`` for each i in ``indexes``; ``reason``: i -> text of the mistake."""
         if indexes:
             self.is_bad[owner[indexes]] = True
             if not self._reason:
@@ -209,14 +209,14 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Replaces values of other types by None, and flags them as bad; returns True if a value is None."""
+        """Replaces values not of type ``kind`` by None, flags them as bad; returns whether any is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
         return self._of_types(frozenset((kind,)), wanted, values, owner), True
 
     def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
-        """Replaces values of other types by None, and flags them as bad."""
+        """Replaces values whose type is not in ``types`` by None, and flags them as bad."""
         known = {*types, type(None)}
         bad = [index for index, value in enumerate(values) if type(value) not in known]
         self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
@@ -262,7 +262,7 @@ class _Columns:
         return column if rows is None else spread(column, rows, count)
 
     def _require(self, key: str, reason: str, values: list[Any], owner: Ints, rows: list[int] | None) -> None:
-        """Flags the owners of records that lack a member as bad; ``rows``: indexes of the records."""
+        """Flags records without the name ``key`` as bad; ``rows``: their indexes among null records, too."""
         was_good = not self._reason
         self._fail(owner, [index for index, value in enumerate(values) if key not in value], lambda _: reason)
         if was_good and self._reason and rows is not None:
@@ -271,7 +271,7 @@ class _Columns:
     def _with_default(
         self, key: str, default: Constant, column: pa.Array, values: list[Any], owner: Ints
     ) -> pa.Array:
-        """Puts a member's default into the rows whose record lacks the member."""
+        """Puts ``default`` into the rows of ``column`` whose record lacks the name ``key``."""
         lacking = np.array([key not in value for value in values], np.bool_)
         if not lacking.any():
             return column

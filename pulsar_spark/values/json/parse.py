@@ -40,7 +40,7 @@ _MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
 _ONLY_UNUSUAL: Final = re.compile(rb"NaN|Infinity|\\u[dD]|" + BOM_UTF8)
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
 _CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
-_STEP: Final = np.zeros(256, np.int8)  # change of the depth at each byte
+_STEP: Final = np.zeros(256, np.int8)  # byte -> change of the nesting depth
 _STEP[list(_OPENING)], _STEP[list(_CLOSING)] = 1, -1
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
@@ -72,7 +72,7 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
 
 
 def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
-    """Returns the Python object of a payload; ``keeps_text``: see above.
+    """Returns a payload as Python objects; with ``keeps_text``, numbers with a point are bytes (their text).
 
     Raises:
         ValueError: the payload is not JSON in UTF-8, or is too deep; ``refusal`` returns the reason.

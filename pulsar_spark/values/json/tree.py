@@ -123,7 +123,7 @@ class JsonLeaf:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """Items of one type; ``is_map``: items are the pairs of a map, which JSON may write as an object."""
+    """An array; ``is_map``: its items are the key-value pairs of a map, which may be an object in JSON."""
 
     type: pa.DataType
     item: JsonNode
@@ -132,7 +132,7 @@ class JsonArray:
 
 @dataclass(frozen=True, slots=True)
 class JsonMap:
-    """Values of one type, by string keys."""
+    """A map from strings to values of one type."""
 
     type: pa.DataType
     value: JsonNode
@@ -180,7 +180,7 @@ class JsonUnion:
     number: int = -1
 
 
-# Bytes of a value while it is read, including one for the validity, and four for the offset of a text.
+# Bytes of memory of a value while it is read: with one for the validity, and four for a text's offset.
 _WIDTHS: Final = {
     JsonKind.NULL: 1,
     JsonKind.BOOLEAN: 2,
@@ -194,13 +194,13 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes to count for an item: in the column, or half of those while it is read, if more."""
+    """Returns the bytes to count for an item: its column memory, or half of its memory while read if more."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
 
 def _row_width(node: JsonNode) -> int:
-    """Returns the bytes of a value while it is read, without its text and its items."""
+    """Returns the bytes of memory of a value while it is read, without its text and its items."""
     if isinstance(node, JsonRecord | JsonUnion):
         return 1 + sum(map(_row_width, parts_of(node)))
     if isinstance(node, JsonLeaf):

@@ -135,7 +135,7 @@ def union_column(
 
 
 def spread(column: pa.Array, rows: list[int], count: int) -> pa.Array:
-    """Puts values into their rows among ``count`` rows; other rows are null."""
+    """Returns ``count`` rows: value i of the column is at row ``rows[i]``, other rows are null."""
     place = np.full(count, -1, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     return column.take(pa.array(place, mask=place < 0))

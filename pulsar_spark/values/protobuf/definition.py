@@ -97,7 +97,7 @@ class DefinedEnum(NamedTuple):
     """An enum of a schema.
 
     Attributes:
-        names: first name of each number.
+        names: number -> its first name.
         is_closed: True if a number without a name is not a value of the enum, as in proto2.
     """
 

@@ -86,7 +86,7 @@ class ProtobufPlan:
     json: JsonReader = field(default_factory=JsonReader)
     json_messages: dict[str, DescriptorProto] = field(default_factory=dict)
     file: FileDescriptorProto = field(default_factory=lambda: FileDescriptorProto(name="f", syntax="proto2"))
-    enums: dict[str, str] = field(default_factory=dict)  # names of enums in ``file``, by full name
+    enums: dict[str, str] = field(default_factory=dict)  # full name of an enum -> its name in ``file``
     fields: int = 0
     unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class ProtobufPlan:
     def _struct(
         self, message: DefinedMessage, own: DescriptorProto, target: pa.DataType | None, place: _Place
     ) -> StructReader:
-        """Returns the reader of a message; adds the requested fields to ``own``."""
+        """Returns the reader of a message; adds the requested fields to ``own``, the parser's descriptor."""
         if len(place.above) == _MAX_DEPTH:
             raise UnsupportedError(
                 f"field {place.path} of the topic's schema is of message {message.name}, which is more than "
@@ -198,7 +198,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Adds a field that is not a map to ``own``; returns the reader of a value; None: no column."""
+        """Adds a field, but not a map, to the descriptor ``own``; returns its reader; None: no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = type_named(self.definition.messages, defined, place.path)

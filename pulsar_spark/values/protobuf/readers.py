@@ -303,7 +303,7 @@ def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
 
 @dataclass(slots=True)
 class JsonReader:
-    """Converts messages to JSON text; ``fields``: readers by a field's full name in the parser (M0.f1)."""
+    """Converts messages to JSON text; ``fields``: field's full name in the parser, as M0.f1 -> its reader."""
 
     fields: dict[str, FieldReader] = dataclasses.field(default_factory=dict)
     type: ClassVar = pa.string()
