@@ -109,7 +109,7 @@ class Client(Closing):
         self.coordinator_sessions: dict[int, Session] = {}
 
     def close(self) -> None:
-        """Closes all connections; consumers and producers on them are lost."""
+        """Closes all connections; open consumers and producers can no longer be used."""
         self._pool.close()
 
     def operation(self) -> Deadline:
@@ -235,7 +235,7 @@ class Client(Closing):
         retry(lambda: self.service(deadline), deadline)
 
     def service(self, deadline: Deadline) -> Session:
-        """Returns a session with any broker, for requests that all brokers answer."""
+        """Returns a session with any broker, for requests that every broker can answer."""
         return self._pool.service(Purpose.READ, deadline)
 
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:

@@ -39,8 +39,8 @@ _TRY_AGAIN = 10.0
 # Maximum keys that are tried for an entry, because a try takes 1 ms, and an entry may have 100,000 keys.
 _MAX_KEYS = 20
 _SHOWN_KEYS = 5  # maximum keys that an error names
-_LONGEST_NAME = 100  # characters of a key's name in errors, because any producer can choose it
-_LONGEST_REASON = 300  # characters of a key's error, which may contain the name
+_LONGEST_NAME = 100  # maximum characters of a key's name in errors, because any producer can choose it
+_LONGEST_REASON = 300  # maximum characters of a key's error, which may contain the name
 _KEPT_DATA_KEYS = 1000  # maximum data keys that a process remembers
 _KEPT_FAILURES = 1000  # maximum unusable data keys that a task remembers
 # Maximum keys (or errors) of the key reader that a task caches, by the keys' names and metadata.
@@ -125,7 +125,7 @@ class KeyFolder:
 
 
 class Encryptor:
-    """Encrypts payloads of any number of producers, with one data key for all of them.
+    """Encrypts payloads of any number of producers, which share one data key.
 
     ``names``: names of the public keys. The owner of any of these keys can decrypt.
     """

@@ -288,7 +288,7 @@ class Session:
 
     @property
     def _is_used(self) -> bool:
-        """Whether the session is in use; call it with the lock held."""
+        """Whether a request is open or a handler is attached; call it with the lock held."""
         return bool(self._answers or self._handlers)
 
     def _receive(self) -> None:

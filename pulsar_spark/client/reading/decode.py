@@ -94,7 +94,7 @@ def decode_entries(
         max_message_size: function that returns the cluster's maximum message size; None: the default.
 
     Raises:
-        CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
+        CorruptError: an entry cannot be decoded, or would need far more memory than its size, and
             ``leave_out_corrupt`` is false; the error has topic and message id.
         UnsupportedError: an entry holds records of Kafka.
     """

@@ -23,7 +23,7 @@ from pulsar_spark.wire.entry.entries import Entries
 WINDOW_BYTES = 16 * 1024 * 1024
 
 _FIRST_IDLE = 0.2  # seconds without an entry until the broker is first asked whether entries are left
-_MAX_IDLE = 1.0  # maximum seconds until the next request; they double with each request
+_MAX_IDLE = 1.0  # maximum of these seconds, which double with each request
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class RangeOptions:
         fail_on_data_loss: True: lost or corrupt data is an error. False: it is a WARNING, and reading
             continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
-        window_bytes: bytes that may be in flight from the broker.
-        first_entries: entries that may be in flight before their size is known.
+        window_bytes: maximum bytes in flight from the broker.
+        first_entries: maximum entries in flight until the size of entries is known.
     """
 
     poll_timeout: float

@@ -66,7 +66,7 @@ _PROBED_BYTES = 1 << 20  # bytes probed for chunks at a time
 
 
 class PlanningClient:
-    """The requests of planning to one cluster; thread-safe.
+    """The requests to one cluster that planning a read needs; thread-safe.
 
     Its methods raise the errors of ``Consumer``. Its readers leave nothing at the broker.
 
@@ -77,7 +77,7 @@ class PlanningClient:
     def __init__(self, client: Client, *, read_compacted: bool = False) -> None:
         self._client = client
         self.read_compacted = read_compacted
-        self._has_transactions: bool | None = None  # not known yet
+        self._has_transactions: bool | None = None  # None: unknown
 
     @classmethod
     def shared(cls, options: ClientOptions, *, read_compacted: bool = False) -> PlanningClient:
@@ -299,7 +299,7 @@ class PlanningClient:
             return receive_infos(consumer, self.operation(), 1)[0].id
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
-        """Returns a probe of the entries after a position."""
+        """Returns an :class:`EntryProbe`, which reads the entries after a position."""
         compacted = self._is_compacted_after(topic, after)
         return EntryProbe(self._client, topic, after, read_compacted=compacted)
 

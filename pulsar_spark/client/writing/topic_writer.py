@@ -79,7 +79,7 @@ class TopicWriter(Closing):
     until there are 4 MiB or ``flush`` is called.
 
     Args:
-        topic: topic, or one partition; the broker creates it if missing, if its auto-creation policy allows.
+        topic: topic, or one partition; the broker creates a missing topic if its policy allows this.
         place: numbers of the micro-batch and the task. They choose the first partition of rows without a key,
             and time ends no block (:class:`Router`), so a replay chooses the same partitions. None: the first
             partition is random, so that short-lived writers do not all use the same one.
