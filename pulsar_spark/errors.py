@@ -50,7 +50,7 @@ _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u20
 
 
 def is_shown(text: str) -> bool:
-    """Whether a foreign text can be shown unchanged in a log or on a terminal."""
+    """Whether a text from outside, such as a broker's, can be shown unchanged in a log or on a terminal."""
     return _NOT_SHOWN.search(text) is None
 
 

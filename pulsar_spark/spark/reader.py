@@ -123,7 +123,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one task, range after range, each in order."""
+        """Yields the rows of one task: its ranges one after another, each in the order of messages."""
         return _read(parse_source(self._options, Mode.STREAM), self._planned_rows(), partition)
 
     @short_errors
@@ -139,7 +139,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Closes the subscription."""
         if self._started is not None:
-            # Spark closes the pipe and sends SIGTERM, in any order, and SIGTERM must not interrupt this.
+            # Spark closes the pipe and sends SIGTERM, in any order. SIGTERM must not interrupt the closing.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._file.remove()
             self._started.close()

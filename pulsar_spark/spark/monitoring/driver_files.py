@@ -5,7 +5,7 @@ So these processes write files to Spark's folder for the application, which only
 is removed with the application. Three kinds of texts reach the listeners:
 
     SinkTotals            the sums that a query has written, from the process that commits
-    topics of the sink    by service URL; rows may name their topics, so only a commit knows them
+    topics of the sink    by service URL, from the process that commits, because rows may name the topics
     PlannerFile           a planner's report at each trigger; Spark shows a source's report only after the
                           micro-batch, which may take an hour
 """

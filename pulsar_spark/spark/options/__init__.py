@@ -1,5 +1,5 @@
 """Options: the names and values that users pass to ``.option(...)``, one table for each scope.
 
-Owns names, defaults, parsers and the dataclasses of values. Must not know planning, sinks or readers, and of
-rows only the names of columns.
+This package owns names, defaults, parsers and the dataclasses of values. It must not import planning, the
+sink or readers.
 """

@@ -1,6 +1,6 @@
 """The options that source and sink share: the cluster's address, the login, and end-to-end encryption.
 
-Owns the table CONNECTION and :class:`ClientOptions`. Must not know topics or rows. Encryptors and decryptors
+This module owns the table CONNECTION, from which it makes :class:`ClientOptions`. Encryptors and decryptors
 are made in tasks, because options are sent to tasks, and keys are not.
 """
 

@@ -1,6 +1,6 @@
 """Option, Parser, Table and Values: one option, the options of one scope, and their parsed values.
 
-Owns the shape of a table and typed access to values. Must not know any option, nor Spark.
+This module owns the form of tables and the typed access to values. It must import neither options nor Spark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parses the user's options by the tables of source or sink: names, values and defaults.
 
-Owns the rules that all options share. The meaning of each option is in its table, and checks of combinations
+This module owns the rules for all options. An option's meaning is in its table, and checks of combinations
 are in the table's module.
 
 Names of other connectors' options are refused, because a difference in meaning would go unnoticed; the error

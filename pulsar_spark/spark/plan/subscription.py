@@ -1,8 +1,8 @@
 """A query's durable subscription: it retains the messages of each partition that are not checkpointed.
 
 The subscription is created before the first row is planned, so the broker retains unprocessed messages. Its
-consumers have no permits, so the broker sends no messages. It moves the subscription only in the cases of
-:mod:`data_loss`. If another program moves it, data may be lost; :mod:`loss_check` detects this.
+consumers have no permits, so the broker sends no messages. The query moves the subscription only in the cases
+of :mod:`data_loss`. If another program moves it, data may be lost; :mod:`loss_check` detects this.
 """
 
 from __future__ import annotations

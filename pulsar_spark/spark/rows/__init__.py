@@ -1,4 +1,4 @@
 """Rows: decoded messages -> the columns of Spark's rows, and columns -> messages.
 
-Owns the schema and both directions. Must not know connections, planning or the sink.
+This package owns the schema and both conversions. It must not import connections, planning or the sink.
 """

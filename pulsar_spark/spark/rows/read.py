@@ -2,7 +2,7 @@
 
 Each read has one PayloadReader, chosen by ``valueFormat``, which also handles bad rows. Columns besides key
 and value must cost almost no CPU. Small record batches are joined, because sending a batch takes about 2 ms,
-as long as 10,000 rows of 100 bytes. Must not know how entries and values are decoded, nor Spark's session.
+as long as 10,000 rows of 100 bytes. This module neither decodes entries or values nor uses a Spark session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RowColumns: the columns of the source's rows, with their Spark and Arrow schema and their makers.
 
-A maker makes a column of Spark's type from decoded messages, with Arrow's kernels for all rows at once. Must
-not know Pulsar's formats, which :class:`pulsar_spark.client.DecodedMessages` decodes.
+A maker is a function that makes a metadata column from decoded messages, with Arrow's kernels for all rows at
+once. This module does not parse Pulsar's formats, which :class:`pulsar_spark.client.DecodedMessages` decodes.
 """
 
 from __future__ import annotations

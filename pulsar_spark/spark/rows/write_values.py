@@ -1,6 +1,6 @@
 """The value columns of written rows: bytes, or values that a schema encodes.
 
-Owns the shape of rows for each ``valueFormat``. Must not know a topic's schema.
+This module owns the form of rows for each ``valueFormat``. It does not use a topic's schema.
 """
 
 from __future__ import annotations
