@@ -411,7 +411,7 @@ class PartitionWriter:
 
     @property
     def proven(self) -> dict[Outgoing, MessageId | None]:
-        """Returns pending entries that were proven to be stored before the last resend; all values are None.
+        """Returns pending entries that were proven to be stored before the last resend; each value is None.
 
         A search cannot find their chunks, because chunks are sent again under another name.
         """
