@@ -167,6 +167,7 @@ class Partition:
         is_set_back: whether the topic ends before the checkpointed position; then ``start`` replaces it.
         is_start_time_found: whether the user's start time was found, so that later batches are not searched.
             None: this run has not searched yet.
+        time_begins: position after which the start time was found in this run.
         asked_at: request time of ``last``; the answer may be newer.
         asked: position up to which this run has sent acknowledgements, confirmed or not.
         asked_before: ``asked`` at the request of ``last``; the answer does not show later acknowledgements.
@@ -195,6 +196,7 @@ class Partition:
     frozen_end: MessageId | None = None
     is_set_back: bool = False
     is_start_time_found: bool | None = None
+    time_begins: MessageId = MessageId.EARLIEST
     asked_at: float = 0.0
     asked: MessageId = MessageId.EARLIEST
     asked_before: MessageId = MessageId.EARLIEST
@@ -252,7 +254,7 @@ class Partition:
         """Records that the topic ends at ``last``, before the processed position; sets the position to it."""
         self.start = self.last = last
         # These positions are of the topic before it was recreated or restored.
-        self.goes_on = self.next_seen = MessageId.EARLIEST
+        self.goes_on = self.next_seen = self.time_begins = MessageId.EARLIEST
         self.is_set_back = self.position is None
         if self.position is not None:
             self.position = last

@@ -173,7 +173,8 @@ def after_start_times(
 ) -> list[Range]:
     """Skips messages that were published before ``startingTime`` but stored after the query had begun.
 
-    ``partitions``: state of each partition; stores whether the time was found.
+    ``partitions``: state of each partition; stores where the time was found. Spark plans a micro-batch again
+    for each further use of the stream in a query, such as a self-join.
     """
     start = options.start
     searched: dict[TopicName, Callable[[], MessageId]] = {}
@@ -187,13 +188,13 @@ def after_start_times(
     firsts = run_for_each(searched)
     found = []
     for each in ranges:
-        first = firsts.get(each.topic)
+        state, first = partitions[each.topic], firsts.get(each.topic)
         if first is not None:
-            partitions[each.topic].is_start_time_found = first < each.end.whole_entry
+            state.is_start_time_found = first < each.end.whole_entry
             if first >= each.end.whole_entry:
                 continue
-            each = each._replace(start=max(each.start, first))
-        found.append(each)
+            state.time_begins = first
+        found.append(each._replace(start=max(each.start, state.time_begins)))
     return found
 
 

@@ -229,12 +229,12 @@ def test_each_partition_of_a_micro_batch_begins_where_it_reaches_the_start_time(
         first = ranges[2].start.next_entry
         ranges[2] = ranges[2]._replace(start=MessageId(first.ledger, first.entry, 1))
         states[names[3]].is_start_time_found = True
+        plain = options_of(topic="t", startingOffsets="earliest")
+        assert after_start_times(cluster, plain, states, ranges) == ranges
         found = after_start_times(cluster, options_of(topic="t", startingTime=given), states, ranges)
         reached = ranges[1]._replace(start=ranges[1].start.next_entry)
         assert found == [reached, *ranges[2:]], given
         assert [each.is_start_time_found for each in states.values()] == [False, True, True, True]
-        plain = options_of(topic="t", startingOffsets="earliest")
-        assert after_start_times(cluster, plain, states, ranges) == ranges
 
 
 def test_only_the_first_search_of_a_run_looks_back():

@@ -7,7 +7,18 @@ import pytest
 from pulsar_spark.client import Range
 from pulsar_spark.errors import BusyError
 from pulsar_spark.spark.plan import batch, stream
-from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, reading, rows_of
+from tests.spark.plan.simulated_spark import (
+    P1,
+    POLL,
+    SimulatedSpark,
+    T,
+    acked,
+    at,
+    iso_time,
+    mark,
+    reading,
+    rows_of,
+)
 
 # ---- a fresh query
 
@@ -160,6 +171,19 @@ def test_a_batch_that_did_not_finish_is_planned_the_same_again(cluster, topic):
     assert spark.ranges == planned == [Range(T, at("10:1"), at("10:4"), begins=at("10:1"))]
     spark.drain()
     assert spark.rows == rows_of(T, topic.ids)
+
+
+def test_a_batch_that_is_planned_twice_begins_at_the_start_time_both_times(cluster, topic):
+    """Spark plans it for each use of the stream, such as both sides of a self-join."""
+    spark = SimulatedSpark(cluster, startingTime=iso_time(1000))
+    assert spark.trigger() == []
+    topic.produce(time=500)
+    ids = topic.produce(time=1500)
+    assert spark.trigger() == rows_of(T, ids)
+    assert spark.planner.ranges(spark._logged(-2), spark._logged(-1)) == spark.ranges
+    assert spark.drain() == []
+    slow = topic.produce(time=900)
+    assert spark.trigger() == rows_of(T, slow)
 
 
 def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
