@@ -60,6 +60,10 @@ _MAX_COUNTS = 20
 # Maximum consecutive corrupt entries that a search for a publish time probes; see ``first_at``.
 _MAX_CORRUPT = 100
 
+# Seconds in which a broker removes a closed non-durable subscription. It removes the subscription first, then
+# the cursor. A durable subscription of its name that is created in between gets this cursor, which is neither
+# kept nor holds messages.
+_REMOVED_WITHIN = 0.1
 _FIRST_PAUSE = 0.1  # seconds until the broker is asked again whether a compacted topic is empty
 _PROBED_MESSAGES = 4  # messages probed for chunks at a time; chunks are large
 _PROBED_BYTES = 1 << 20  # bytes probed for chunks at a time
@@ -159,6 +163,7 @@ class PlanningClient:
             self.subscribe(topic, SubscriptionOptions(name=name, durable=False)).close()
         except NotAllowedError as error:
             return not isinstance(error, SubscriptionLimitError)
+        time.sleep(_REMOVED_WITHIN)
         return False
 
     # ---- contents of partitions

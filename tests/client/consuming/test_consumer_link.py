@@ -3,11 +3,13 @@
 import contextlib
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pulsar_spark.client import Consumer, Deadline, PlanningClient, retry_count
 from pulsar_spark.client.consuming.inbox import Inbox
+from pulsar_spark.client.reading import planning_client
 from pulsar_spark.errors import (
     BusyError,
     ConnectError,
@@ -34,7 +36,7 @@ from tests.client.clients import (
     values_in,
     wait_until,
 )
-from tests.fake_broker import HANG, FakeBroker, accept_and_close, cut, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, accept_and_close, cut, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -166,6 +168,28 @@ def test_whether_a_subscription_exists_is_asked_by_its_name_however_often(broker
     assert {command.subscription for command in broker.seen(Type.SUBSCRIBE)} == {DURABLE.name}
     broker.script(Type.SUBSCRIBE, [action])
     assert not PlanningClient(client).has_subscription(TOPIC, "another")
+
+
+def test_a_durable_subscription_gets_a_cursor_of_its_own(broker, client, topic, monkeypatch):
+    """A broker says that a reader is closed, and then removes its subscription, and last its cursor."""
+    name, removed = DURABLE.name, []
+
+    def closes_first(connection, frame):
+        cursor = topic.cursors[name]
+        pass_on(connection, frame)
+        topic.cursors[name] = cursor
+        cursor.is_durable = True  # the subscription is gone, so the next one may have any type
+
+    def removes(seconds=0.0):
+        with broker.changed:
+            removed.append(None if removed else topic.cursors.pop(name))
+
+    broker.script(Type.CLOSE_CONSUMER, [closes_first])
+    monkeypatch.setattr(planning_client, "time", SimpleNamespace(sleep=removes))
+    assert not PlanningClient(client).has_subscription(TOPIC, name)
+    with open_consumer(client, DURABLE):
+        removes()
+        assert topic.cursors.keys() == {name}
 
 
 TOO_MANY = refuses(pb.NotAllowedError, "Exceed the maximum number of subscriptions of the topic: t")
