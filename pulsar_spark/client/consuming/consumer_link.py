@@ -21,6 +21,7 @@ from pulsar_spark.client.net.deadline import Deadline, retry, wait_to_reopen
 from pulsar_spark.client.net.session import CLOSE_TIMEOUT, Purpose, Session
 from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (
+    ConnectError,
     DeadlineError,
     NotReadyError,
     PulsarError,
@@ -62,7 +63,7 @@ class SubscriptionOptions:
     is_replicated: bool | None = None
 
     def is_reader_again(self, openings: int) -> bool:
-        """Whether the subscription is non-durable, and has been open before (``openings`` times)."""
+        """Whether the subscription is non-durable, and has been open before, or may have been."""
         return not self.durable and openings > 0
 
     def subscribe_command(
@@ -78,7 +79,8 @@ class SubscriptionOptions:
         """Returns the SUBSCRIBE command.
 
         Args:
-            openings: number of earlier successful SUBSCRIBEs of this consumer.
+            openings: number of earlier successful SUBSCRIBEs of this consumer; with :attr:`start`, also of
+                those without an answer.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.
         """
@@ -347,6 +349,8 @@ class ConsumerLink(Closing):
         except PulsarError as error:
             session.detach(Role.CONSUMER, consumer_id)
             self._client.forget_session(self.topic, Purpose.READ)
+            if isinstance(error, (ConnectError, DeadlineError)) and self._options.start is not None:
+                self._openings += 1  # the broker may have made the subscription, and remove it later
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):

@@ -36,7 +36,7 @@ from tests.client.clients import (
     values_in,
     wait_until,
 )
-from tests.fake_broker import HANG, FakeBroker, accept_and_close, cut, pass_on, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, accept_and_close, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -157,6 +157,15 @@ def test_a_reader_that_was_open_subscribes_by_another_name(broker, client, ids):
     name = reader().name
     names = [command.subscription for command in broker.seen(Type.SUBSCRIBE)]
     assert names == [name, name, f"{name}-2", f"{name}-3"]
+
+
+def test_a_reader_without_an_answer_subscribes_by_another_name(broker, client, ids):
+    """As after a pause of the broker, in which the connection is given up: it does both SUBSCRIBEs then."""
+    broker.script(Type.SUBSCRIBE, [lose_answer])
+    with open_consumer(client) as consumer:
+        assert ids_of(take(consumer, 20)) == ids
+    name = reader().name
+    assert [command.subscription for command in broker.seen(Type.SUBSCRIBE)] == [name, f"{name}-2"]
 
 
 @pytest.mark.parametrize("action", [cut, refuses(pb.ServiceNotReady), refuses(pb.MetadataError)])
