@@ -154,6 +154,7 @@ def test_anything_is_refused(nonce, ciphertext):
         private_pem(ed25519.Ed25519PrivateKey.generate()),
         public_key(RSA).pem,
     ],
+    ids=["empty", "text", "no UTF-8", "with a passphrase", "Ed25519", "public"],
 )
 def test_what_is_no_private_key_is_refused_without_being_told(pem):
     with pytest.raises(
@@ -165,7 +166,9 @@ def test_what_is_no_private_key_is_refused_without_being_told(pem):
 
 
 @pytest.mark.parametrize(
-    "pem", [b"", b"no PEM", private_pem(RSA), public_key(ed25519.Ed25519PrivateKey.generate()).pem]
+    "pem",
+    [b"", b"no PEM", private_pem(RSA), public_key(ed25519.Ed25519PrivateKey.generate()).pem],
+    ids=["empty", "text", "private", "Ed25519"],
 )
 def test_what_is_no_public_key_is_refused(pem):
     with pytest.raises(CryptoError, match="the public key 'k' is not an RSA or EC key in PEM"):
