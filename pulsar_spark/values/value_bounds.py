@@ -74,7 +74,7 @@ class ValueCost(NamedTuple):
 
     Attributes:
         row: bytes that the schema adds to each row.
-        growth: bytes of list and map items, and of text that the schema adds to them, for each payload byte.
+        growth: bytes of list and map items, with texts that the schema adds to them, for each payload byte.
     """
 
     row: int = 0

@@ -55,7 +55,7 @@ class RoutingMode(Enum):
 
 
 class TaskPlace(NamedTuple):
-    """Numbers of a task and its micro-batch, which are equal in each run of the query."""
+    """The number of a micro-batch and of a task in it; a repeated run of the task has the same numbers."""
 
     batch: int
     task: int

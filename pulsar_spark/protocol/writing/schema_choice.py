@@ -6,8 +6,9 @@
     none                  -             yes           the user's, or one made from the columns; registered
     none                  -             no            error
     of another type       -             any           error
-    KEY_VALUE, with the   -             any           error: a payload does not show where its key is
-    other key location
+    KEY_VALUE, INLINE if  -             any           error: a payload does not show where its key is
+    rows are SEPARATED,
+    or the reverse
     of the rows' type     yes           any           the topic's
     of the rows' type     no            yes           the user's, or the topic's with new fields for missing
                                                       columns, which is registered; error if rows misfit in

@@ -241,14 +241,14 @@ class StoredProof:
 
     The entries to prove are called in doubt. If some are not found:
 
-        ================================  =============================================
+        ================================  ====================================================
         missing entry                     error
-        ================================  =============================================
-        another entry has its id          final: another program has used the name
+        ================================  ====================================================
+        another entry has its id          fatal: another program has used the producer's name
         the search timed out              NotReadyError: it may be found later
-        part of a chunked message         final: the broker would drop the last chunks
-        any other                         final: it is not stored, or no longer stored
-        ================================  =============================================
+        part of a chunked message         fatal: the broker would drop the last chunks
+        any other                         fatal: it is not stored, or no longer stored
+        ================================  ====================================================
 
     Attributes:
         count: number of entries in doubt.

@@ -129,7 +129,7 @@ class QueryFigures:
 
     @property
     def planners(self) -> frozenset[str]:
-        """Returns the ids of the query's planners."""
+        """Returns the ids of the query's planners; each source has one, which plans its micro-batches."""
         return frozenset(each.planner for each in self.sources)
 
     def after(self, batch: BatchFigures) -> QueryFigures:

@@ -44,7 +44,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
     """
     values = _read(options, "source")
     if mode is not None and SERVICE_URL not in values.given:
-        # Spark did not request the schema, so the schema is the user's or a table's.
+        # Spark does not request a schema that the user or a table has. Such a table may have no options.
         raise OptionError(
             "the option service.url is missing. A table has no options if it was made with listed columns, "
             "AS SELECT, saveAsTable or toTable",

@@ -168,7 +168,7 @@ class Witnesses:
         return None
 
     def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
-        """Checks by a probe whether this cluster has the checkpoint's witness; searches for a copy if not.
+        """Probes this cluster for the checkpoint's witness, the entry that identifies a cluster, or its copy.
 
         A witness of a partition that is not in ``partitions`` is not checked.
 
@@ -259,7 +259,7 @@ class Witnesses:
             missing: partitions that lacked the subscription before it was opened there.
             answers: the broker's answers when the subscription was opened.
         """
-        if witness is None:  # compare (ledger, -1), the positions of partitions that were empty
+        if witness is None:  # all partitions were empty, with positions (ledger, -1): compare these
             named = self._options.start.named
             known = {
                 topic: each

@@ -289,7 +289,7 @@ class LossReporter:
 
     Attributes:
         count: number of losses reported as warnings.
-        deleted: the last partitions that were deleted while the query ran, without a loss.
+        deleted: the most recently deleted partitions, which lost no messages; deleted while the query ran.
     """
 
     def __init__(self, *, fail_on_data_loss: bool) -> None:

@@ -264,7 +264,7 @@ class QuietTime:
         self._start, self._partitions, self._until, self._limited = start, partitions, until, limited
 
     def end(self) -> None:
-        """Records that there may be something to plan."""
+        """Ends the state without work: new entries may have arrived, so the next trigger plans again."""
         self._start = None
 
     def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:

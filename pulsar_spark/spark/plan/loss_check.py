@@ -261,8 +261,8 @@ class Checkpoint(NamedTuple):
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
         """Returns a checkpoint whose last micro-batch must run again.
 
-        ``processed`` lacks deleted partitions, which are not in ``end``. It also lacks partitions whose end
-        is before ``start``, because their topic was shortened. The plan of the batch reported these losses.
+        Its field ``processed`` lacks deleted partitions, which are not in ``end``. It also lacks partitions
+        that end before ``start``: their topic has lost its last messages, as the plan of the batch reported.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {

@@ -154,7 +154,7 @@ class EndSchedule:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """A partition while the subscription is open on it; a position includes all earlier messages.
+    """A partition while the subscription is open on it. A position stands for a message and all before it.
 
     Attributes:
         is_reported_late: whether the broker answers late, and a warning has reported this.
@@ -171,13 +171,13 @@ class Partition:
         asked_at: request time of ``last``; the answer may be newer.
         asked: position up to which this run has sent acknowledgements, confirmed or not.
         asked_before: ``asked`` at the request of ``last``; the answer does not show later acknowledgements.
-        goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
+        goes_on: position directly before the next ledger, if the broker removed the ledger of ``position``.
         next_seen: first known message after ``position``; an earlier position if no message is known.
         tail: reader of new entries at the partition's end, while few entries arrive.
         is_queued: whether the end tracker's queue has the time of the next request for the end.
         is_behind: whether the last tail never received all entries up to the known end.
         is_blind: whether an answer showed new entries that the tail did not receive.
-        hides_end: whether the broker's answer "no message" may be wrong; the next request searches the end.
+        hides_end: whether the answer "no message" may be wrong; then the next request searches for the end.
         known: entries after ``position`` that admission control has probed; None without entries, or during a
             probe.
         is_warned_of_chunks: whether a warning reported that the partition is not acknowledged any more.

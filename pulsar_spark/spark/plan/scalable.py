@@ -6,18 +6,17 @@ that it follows. Each segment is in the first state that applies:
 
     state   condition                                    effect
     HELD    it follows a HELD or OPEN segment            it is not read yet
-    OPEN    it is active, or its final end is not        it is read up to its last message
-            processed
+    OPEN    it is active, or not processed up to its     it is read up to its last message
+            final end
     DONE    any other                                    its position in the offset is ``done``
 
 The final end of a sealed segment is its last entry, visible or not, because an open transaction may still
 make messages visible up to it. If all visible messages are processed, but not the final end, the broker is
-asked whether the segment has ended (:func:`find_ended`). It has if only transaction markers follow. The final
-end is unknown after a migration, because brokers report a topic's old partitions as sealed too early.
+asked for what follows (:func:`find_ended`). If only transaction markers follow, it is DONE. The final end
+is unknown after a migration, because brokers report a topic's old partitions as sealed too early.
 
-A broker removes a segment from the layout once the query's subscription has acknowledged all of it, so no
-segment waits for it any more. ``done`` stays in the offset until then, because it alone shows that the
-segment was read.
+A broker removes a segment from the layout once the query's subscription has acknowledged all of it. Then it
+holds no segment back. ``done`` stays in the offset until then: it alone shows that the segment was read.
 
 A subscription that is registered on a scalable topic covers and retains all segments, also new ones. Brokers
 delete a sealed segment once all registered subscriptions have read it; unregistered ones do not matter.

@@ -196,7 +196,7 @@ class OldestMessages:
         self._triggered_ms = 0
 
     def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:
-        """Updates the partitions at a trigger, and probes some with inexact times; never raises.
+        """Updates the partitions at a trigger; probes some oldest messages of unknown age; never raises.
 
         ``partitions``: partitions of the query; unchanged ones may be left out if they have no backlog.
         """

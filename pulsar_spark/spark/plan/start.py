@@ -10,13 +10,13 @@ A query that has no checkpoint (:func:`start_query`):
     a missing one         no            at latest                      not at all
     a missing one         yes           at the start                   as an existing one, with a start
 
-So only the user's start moves an existing position forward, with a warning of the skipped backlog. The move
-waits for the checkpoint, because a batch 0 that did not finish is planned again from the checkpoint, even if
-"latest" is later by then.
+So only the user's start moves an existing position forward, with a warning of the skipped backlog. It moves
+after Spark has checkpointed the start: if batch 0 fails, it is planned again from there, not from a newer
+"latest".
 
 The subscription of a query with a checkpoint is opened again, and checked for data loss
-(:func:`restart_query`). A removed subscription is created again at the end, and so has acknowledged messages
-that this query never acknowledged.
+(:func:`restart_query`). A removed subscription is created again at the topic's end. So the broker takes all
+earlier messages as acknowledged, also those that this query has not read.
 """
 
 from __future__ import annotations

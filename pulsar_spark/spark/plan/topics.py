@@ -92,7 +92,7 @@ class PatternTopics:
 
         Args:
             changed: topics that may have changed since the last list. None: list all topics, and request the
-                partitions of each topic that has other listed partitions than before.
+                number of partitions of each topic whose listed partitions have changed.
         """
         asked: dict[TopicName, frozenset[TopicName] | None]
         if changed is None:
@@ -209,7 +209,7 @@ class Topics:
         return None if must_list else changed
 
     def _may_have_segments(self, topic: TopicName) -> bool:
-        """Whether a topic's segments may have changed; False in the pause after a list without the topic."""
+        """Whether a topic's segments may have changed; False for a while after a list without the topic."""
         # The fast check is first, because most of a pattern's thousands of topics have not changed.
         may_have = self._scalable.may_have_changed(topic)
         return may_have and self._pauses.is_over(str(topic), self._client.now())

@@ -39,7 +39,7 @@ class CommitAction(Enum):
 
 
 class CommitStep(NamedTuple):
-    """An action and its arguments: transactions in order; an intent for WRITE_INTENT and REPORT_REPLAY."""
+    """An action on transactions, in this order; WRITE_INTENT and REPORT_REPLAY have an intent instead."""
 
     action: CommitAction
     transactions: tuple[TxnId, ...] = ()

@@ -139,7 +139,7 @@ def dedup_task(
 
 
 def log_protection(options: SinkOptions) -> LogProtection:
-    """Returns the protection of the query's commit log, which only transactions use; reads the key.
+    """Returns how records of the commit log of transactions are signed and encrypted; reads the key.
 
     Raises:
         OptionError: the key cannot be read, or the reader of the encryption keys cannot be loaded.

@@ -1,7 +1,7 @@
 """Checks single values: returns the position after a value, or raises an error for its first mistake.
 
-The checks find exactly the mistakes that ``avro_read`` finds. Used to find the ends of arrays if only few
-rows have more items, to refuse large values before they use memory, and to say why a value is bad.
+The checks find exactly the mistakes that ``avro_read`` finds. They find the ends of the few arrays that are
+longer than the others, refuse large values before they use memory, and say why a value is bad.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def _number(avro: AvroPrimitive, json: object) -> str:
     return str(_decimal_of(avro, _checked(value, 0 < len(value) <= _MAX_NUMBER)))
 
 
-# For logical types that only JSON has: converts a schema's default to the column's text.
+# For logical types of schemas of type JSON: converts a schema's default to the column's text.
 _FORMS: Final[dict[str, Callable[[AvroPrimitive, object], str]]] = {
     "json": lambda _avro, json: dumps(json, separators=(",", ":")),
     "char": _char,

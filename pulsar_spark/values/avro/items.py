@@ -27,8 +27,8 @@ FEW_ROWS = 64
 # Maximum rows whose blocks are found one by one, if the items have one size or are varints.
 _FEW_KNOWN = 12
 ITEMS_AT_ONCE = 1 << 16  # maximum items that a ``Take`` receives in one call, which bounds temporary arrays
-_BYTES_AT_ONCE = 1 << 20  # bytes of a value after which the items found one by one are read
-_BLOCKS_AT_ONCE = 1 << 14  # number of blocks found one by one after which their items are read
+_BYTES_AT_ONCE = 1 << 20  # bytes of items that are found one by one, before these items are decoded
+_BLOCKS_AT_ONCE = 1 << 14  # blocks that are found one by one, before their items are decoded
 _MAX_COUNT = 1 << 32  # a block with more items is charged as this count, which exceeds any row's credit
 
 # Receives the positions of items, sorted by array, and for each item the index of its array.

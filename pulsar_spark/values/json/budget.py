@@ -77,7 +77,7 @@ class JsonBudget:
             self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
 
     def read_again(self, rows: Ints) -> None:
-        """Counts values that are read again as another member; too many make their payload bad."""
+        """Counts values that are read again as another member of a union; too many make a payload bad."""
         self._again -= self._counts(rows)
         self._spend(self._again < 0, "its unions have to be read too often to find their types")
         self.take_work(rows, _AGAIN_UNITS)

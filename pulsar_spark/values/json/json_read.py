@@ -10,13 +10,13 @@ with its padding, is decoded, and other text becomes its UTF-8 bytes. So text of
 to be base64, such as ``test``, is misread.
 
 PyArrow's reader of JSON lines lacks some types, such as maps. Payloads that it does not read, or might read
-otherwise than ``objects``, are left to ``objects``. PyArrow reads all lines of a call or none. If it refuses
-a call, the lines are cut into parts, so that one refused row does not leave all rows to ``objects``. Small
-parts are left to ``objects``, because a call of PyArrow takes as long as ``objects`` with a hundred rows.
+otherwise than ``objects``, are read by ``objects``. PyArrow reads all lines of a call or none. If it refuses
+a call, the lines are cut into parts, so that one refused row does not send all rows to ``objects``. Small
+parts are read by ``objects``, because a call of PyArrow takes as long as ``objects`` with a hundred rows.
 
-Each payload is a line that begins with ``{`` and ends with ``}``. Strings of JSON contain no line ends, and
-no value has ``{`` right after ``}``. So values end at line ends. If PyArrow reads as many values as lines,
-each line is one value. PyArrow crashes if the first value is null, but a line with braces is not null.
+Each payload is a line that begins with ``{`` and ends with ``}``. A JSON value never has ``}``, a line end
+and ``{`` in a row, so no value continues in the next line. If PyArrow reads as many values as lines, each
+line is one value. PyArrow crashes if the first value is null, but a line with braces is not null.
 """
 
 from __future__ import annotations

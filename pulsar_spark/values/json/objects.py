@@ -262,7 +262,7 @@ class _Columns:
         return column if rows is None else spread(column, rows, count)
 
     def _require(self, key: str, reason: str, values: list[Any], owner: Ints, rows: list[int] | None) -> None:
-        """Flags records without the name ``key`` as bad; ``rows``: their indexes among null records, too."""
+        """Flags records without the name ``key`` as bad; ``rows``: their indexes, if some are null."""
         was_good = not self._reason
         self._fail(owner, [index for index, value in enumerate(values) if key not in value], lambda _: reason)
         if was_good and self._reason and rows is not None:
@@ -373,7 +373,7 @@ class _Columns:
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
     ) -> tuple[pa.Array, list[int], list[int]]:
-        """Reads the values at ``mine`` as a member; returns the column, the indexes that fit, the others."""
+        """Reads values (``mine``) as a union's member; returns the column, and which values fit and not."""
         budget = self._budget
         before = None if budget.room is None else budget.room.copy()
         reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)

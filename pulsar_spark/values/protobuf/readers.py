@@ -109,7 +109,7 @@ class EnumReader:
         return ReadColumn(names.cast(self.type).take(coded.indices))
 
     def name_of(self, number: int) -> str:
-        """Returns the name of a number."""
+        """Returns the name of an enum value by its number."""
         return self.names.get(number) or f"{self.unknown}_{number}"
 
 

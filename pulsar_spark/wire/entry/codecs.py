@@ -35,7 +35,7 @@ _LZ4_FRAMES = {
 }
 _LZ4_LARGEST = max(_LZ4_FRAMES)
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-# The numbers that separate decompressed blocks. The first is random, so no producer can predict them.
+# Numbers between decompressed blocks show where each block ends. The first is random, so none can be forged.
 _separators = count(int.from_bytes(os.urandom(7), "little"))
 _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 

@@ -102,9 +102,9 @@ def _starts_by_search(body: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
     The search fails if a value contains such bytes by chance; text and most binary values do not.
-    The size of metadata below 1 KiB has four bytes: zero, zero, below 4, any. So the search finds 16-bit
-    words of a zero byte and a byte below 4. These are the first two bytes of a size at an even position, or
-    the middle two of a size at an odd position. Then the tag after the size must equal the first message's.
+    A size of metadata below 1 KiB has four bytes: 0, 0, below 4, any. The body is searched as 16-bit words of
+    0 and a byte below 4. At an even start they are the first two bytes of a size, at an odd start its second
+    and third. Then the tag after the size must equal the first message's.
     """
     words = body[: (len(body) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
