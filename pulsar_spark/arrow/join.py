@@ -164,7 +164,7 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """Returns each field's offset in the row, and its items: n items, or one item for all rows."""
+    """Returns each field's offset in a row, and its bytes: an item of equal size a row, or one for all."""
     parts: list[tuple[int, npt.NDArray[np.void]]] = []
     at = 0
     for (data, _), size in zip(pieces, sizes, strict=True):

@@ -142,7 +142,7 @@ class PendingCalls(Generic[K]):
         return True
 
     def leave_all(self, then: Callable[[Any], object]) -> None:
-        """Calls :meth:`leave` for all requests."""
+        """Passes the results of all requests to ``then``, instead of :meth:`take`; see :meth:`leave`."""
         with self._changed:
             keys = (self._busy.keys() - self._left.keys()) | self._results.keys()
         for key in keys:

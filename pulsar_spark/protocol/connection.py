@@ -346,7 +346,7 @@ class Connection:
         return events
 
     def tick(self, now: float) -> list[Event]:
-        """Sends pings, ends requests that have timed out, and returns a waiting challenge if it is due.
+        """Sends pings, ends requests that have timed out, and returns a postponed challenge if it is due.
 
         Raises:
             ConnectError: no sign of life for two keep-alive intervals, or no CONNECTED within the timeout.

@@ -79,8 +79,8 @@ class SubscriptionOptions:
         """Returns the SUBSCRIBE command.
 
         Args:
-            openings: number of earlier successful SUBSCRIBEs of this consumer; with :attr:`start`, also of
-                those without an answer.
+            openings: number of earlier successful SUBSCRIBEs of this consumer. If it has a :attr:`start`,
+                unanswered SUBSCRIBEs are counted, too.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.
         """
@@ -350,7 +350,7 @@ class ConsumerLink(Closing):
             session.detach(Role.CONSUMER, consumer_id)
             self._client.forget_session(self.topic, Purpose.READ)
             if isinstance(error, (ConnectError, DeadlineError)) and self._options.start is not None:
-                self._openings += 1  # the broker may have made the subscription, and remove it later
+                self._openings += 1  # changes the name: the broker may remove an unanswered subscription
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):

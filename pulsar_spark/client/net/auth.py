@@ -273,7 +273,7 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
 
 
 def _echo(plugin: str) -> str:
-    """Returns the name and a similar plugin's; empty if none is similar, because it may be a secret."""
+    """Returns the given name and a similar one; empty if none is similar, because a secret may be given."""
     simple = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
     near = difflib.get_close_matches(simple, ["jwt", *_KNOWN], n=1)
     return f" {plugin}: did you mean {near[0].replace('jwt', 'token')}?" if near else ""

@@ -139,7 +139,7 @@ def search_back(
 
 
 class _Proven:
-    is_newest_expected = False  # waits only _SETTLING s for a missing entry, because Spark retries a task
+    is_newest_expected = False  # waits _SETTLING s for an entry; if it comes later, Spark retries the task
     jump = unseen = None
 
     def __init__(self, proof: StoredProof) -> None:

@@ -278,10 +278,10 @@ class _RangeReader:
         return False
 
     def _probe(self, found: MessageId | None) -> Gap:
-        """Judges a gap by the first entry of a second reader that begins there; reports lost messages.
+        """Judges a gap by the first entry of a second reader, which begins at the gap; reports lost messages.
 
-        If the second reader begins in a later ledger, it seeks to the last read entry. The ledger of this
-        entry is deleted only if the reader cannot begin there either.
+        If the second reader begins in a later ledger, it seeks to the last read entry. If it cannot begin at
+        that entry either, the ledger of that entry was deleted.
         """
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(

@@ -382,9 +382,9 @@ class PlanningClient:
         """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
 
         At the beginning of a ledger or topic the entry may be ``(ledger, -1)``. Brokers count up to the
-        topic's end, which may grow. So the entries from ``end`` on are counted before and after; if both
-        counts are equal, the result is exact. ``end`` must exist, because a reader that begins after a
-        topic's last entry may begin after a newer entry.
+        topic's end, which may grow. So the entries from ``end`` on are counted twice, before and after
+        those from ``position`` on; if both counts are equal, the result is exact. ``end`` must exist, because
+        a reader that begins after a topic's last entry may begin after a newer entry.
         """
         return retry(lambda: self._count_entries(topic, end, position), self.operation())
 

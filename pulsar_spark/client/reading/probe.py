@@ -207,7 +207,7 @@ class Tail(Closing):
             raise
 
     def has_passed(self, end: MessageId) -> bool:
-        """Whether an entry after ``end`` was received, or the tail is lost; makes no request."""
+        """Whether an entry after ``end`` was received, or the tail receives no more; makes no request."""
         return self.is_lost or self.newest > end
 
     @property

@@ -69,8 +69,8 @@ class ReaderSchema:
 
     Attributes:
         pinned: by topic (without its partition), number and schema of its version at the start of the read.
-            This version is the reader schema of the topic's values, or ``schema`` if the version lacks
-            columns. Values of topics not in ``pinned`` are read with their writer schemas. Writer schemas are
+            This version is the reader schema of the topic's values; if it lacks columns of ``schema``, that
+            is. Values of topics not in ``pinned`` are read with their writer schemas. Writer schemas are
             always requested, because a topic that was deleted and created again may reuse a number.
         is_given: True: ``schema`` is the user's, and the only reader schema.
         is_default: True: values without a schema at the broker were written with ``schema``. False: values
@@ -354,7 +354,7 @@ class _Groups:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork
     ) -> tuple[pa.Array, Flags | None]:
-        """Decodes each group, and puts the rows back into their order."""
+        """Decodes the rows of each version together; returns them in their order, and flags of bad rows."""
         if len(self._readers) == 1:
             return self._decode(self._readers[0], values, keys, work)
         groups = list(self._rows())

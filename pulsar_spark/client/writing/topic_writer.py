@@ -261,7 +261,7 @@ class TopicWriter(Closing):
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        with self._dropping(missing):  # after an error, such as a deleted segment, all are opened again
+        with self._dropping(missing):  # after an error (a deleted segment), all producers are opened again
             for some in (opened[:1], opened[1:]):  # if the first finds a replay, all others search, too
                 raise_error_of(run_all([each.read_stored for each in some]))
             self._read_sealed()

@@ -72,7 +72,7 @@ class ChunkIndex:
     Attributes:
         low: position before the searched part.
         high: last position of the searched part.
-        has_ended: whether the search further back has ended, by the module's second table.
+        has_ended: whether no search further back is needed or allowed; see the module's second table.
     """
 
     def __init__(self, expire: float, start: MessageId) -> None:

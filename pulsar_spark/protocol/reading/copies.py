@@ -11,12 +11,12 @@ copies of all later entries. If a query had read the other cluster up to a posit
     entry of this cluster                       decision
     copy of an entry up to the position         left out, whenever it arrives: it was read there
     copy of a later entry                       read
-    own entry, or copy from a third cluster     left out if published more than ``margin`` before the last
-                                                entry of the first row. Otherwise read, perhaps for the
-                                                second time: it may have been read there
+    own entry, or copy from a third cluster     may have been read there. Left out if published more than
+                                                ``margin`` before the newest copy that was read there;
+                                                otherwise read, perhaps for the second time
 
-This assumes that the publish times of the entries in the last row decrease by at most ``margin`` along the
-topic, and that they reach the other cluster within ``margin``. Entries of the other rows may take any time.
+This assumes that publish times of own entries and of a third cluster's copies decrease by at most ``margin``
+along the topic, and that they reach the other cluster within ``margin``. Other copies may take any time.
 """
 
 from __future__ import annotations

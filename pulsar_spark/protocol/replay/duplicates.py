@@ -8,8 +8,8 @@ again, are not duplicated. Stored rows that it has not found may equal rows sent
     ====================================  ========================================================
     none                                  0
     of one run; this run sent no rows     0: the earlier run had rows that this run does not have
-    any other                             the smaller of two numbers: these rows; or rows sent by this run
-                                          and all earlier runs except the run that stored most rows
+    any other                             the smaller of two numbers: the rows not found again; and the rows
+                                          sent by all runs, without the earlier run that stored most
     ====================================  ========================================================
 """
 

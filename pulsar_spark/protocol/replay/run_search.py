@@ -135,7 +135,7 @@ class OriginReader:
         self._topic = str(topic)
 
     def own(self, entries: Entries) -> list[OwnEntry]:
-        """Returns the entries of the query; all entries with the same origin become one item."""
+        """Returns the query's entries; entries with equal origins (see ``Origin``) become one item."""
         counts = np.maximum(entries.messages, 1)
         last = entries.last_sequence_id
         for row in np.flatnonzero(entries.chunked).tolist():
@@ -249,7 +249,7 @@ class RunSearch:
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
-        self._has_chunks = False  # whether a found entry without ``begin`` is a chunk
+        self._has_chunks = False  # whether a chunk was found whose origin has no ``begin``
         # A last entry has the producer's name, and ``last_sequence_id`` or a higher id.
         self._has_last = False  # whether a last entry without ``begin`` was found
         self._has_own_last = False  # whether a last entry was found, and the query may have used its id
@@ -321,10 +321,10 @@ class RunSearch:
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns ``lowest`` if the search may continue before that entry; None: no jump.
+        """Returns ``lowest``, before which the search continues, without the entries between; None: no jump.
 
-        If tasks ran one after the other, each jump leads to the task before, without reading the entries
-        between. The skipped entries may include entries of this task; ``unseen`` returns them.
+        If tasks ran one after the other, each jump skips the entries of one other task. The skipped entries
+        may include entries of this task; ``unseen`` returns them.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
         is_near = self.begin is not None  # the search reads on to ``begin``, which is near

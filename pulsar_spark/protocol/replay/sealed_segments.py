@@ -67,7 +67,7 @@ def has_gap(segments: Collection[Segment], since: int) -> bool:
 
 
 def lacks_partitions(segments: Collection[Segment]) -> bool:
-    """Whether segments with the lowest numbers, partitions or the first segments, are missing."""
+    """Whether segments with the lowest numbers are missing: former partitions, or the first segments."""
     first = min((each.topic.partition for each in segments if not each.is_legacy), default=0)
     return sum(each.is_legacy for each in segments) < first
 

@@ -47,8 +47,8 @@ When the send timeout of the oldest pending entry has passed, ``next_step`` chan
 states to FAILED.
 
 "ended" is a refusal, loss or failed registration of a segment that is terminated or deleted. For other topics
-it is like any final error. In SEALED, added entries wait without a limit, ``next_step`` returns STOP,
-``settle`` leads to CLOSED, and the other inputs, except close, have no effect.
+it is a final loss: to LOST, and by ``next_step`` to FAILED. In SEALED, added entries wait without a limit,
+``next_step`` returns STOP, ``settle`` leads to CLOSED, and the other inputs, except close, have no effect.
 """
 
 from __future__ import annotations
