@@ -3,7 +3,7 @@
 import pytest
 
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, to_search
+from pulsar_spark.protocol.replay.sealed_segments import SeenEpochs, has_gap, lacks_partitions, to_search
 from pulsar_spark.protocol.segments import Segment
 
 TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
@@ -95,3 +95,25 @@ def test_a_checkpoint_that_was_set_back_and_a_new_topic_have_seen_nothing(batch,
     seen = SeenEpochs()
     assert [seen.see(4, 7), seen.see(5, 8), seen.see(batch, epoch)] == [-1, 7, -1]
     assert seen.see(batch + 1, 20) == epoch
+
+
+@pytest.mark.parametrize(
+    ("partitions", "first", "is_lacking"),
+    [
+        (0, None, False),
+        (2, None, False),
+        (0, 0, False),
+        (2, 2, False),
+        (1, 2, True),
+        (0, 2, True),
+        (0, 1, True),
+    ],
+)
+def test_partitions_that_are_missing_in_a_layout(partitions, first, is_lacking):
+    """``first``: number of the first segment that is no partition."""
+    names = [
+        TopicName.parse(f"persistent://public/default/st-partition-{number}") for number in range(partitions)
+    ]
+    layout = [Segment(name, True, *ALL, is_legacy=True, created_at=-1, sealed_at=0) for name in names]
+    layout += [] if first is None else [segment(first, LEFT, 0), segment(first + 1, RIGHT, 0)]
+    assert lacks_partitions(layout) == is_lacking
