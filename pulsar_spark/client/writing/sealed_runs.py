@@ -65,7 +65,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
         layout = _with_partitions(dedup.client, topic, layout)
     segments = layout.segments.values()
     is_first = dedup.origin.batch == 0  # then there is no earlier micro-batch
-    since = _since(run, layout) if is_first else _proven_since(dedup, run, layout, deadline)
+    since = -1 if is_first else _proven_since(dedup, run, layout, deadline)
     size = 1
     while left := _left(run, layout, since)[:size]:
         found = run_all([partial(_find, dedup, each, deadline, is_first=is_first) for each in left])
@@ -74,7 +74,7 @@ def read_sealed(dedup: DedupTask, topic: TopicName, layout: TopicLayout) -> None
         taken = run_all([partial(take, *each) for each in zip(left, found, strict=True)], 1)
         raise_error_of([*found, *taken])
         since, size = max(since, _since(run, layout)), IN_PARALLEL
-    if dedup.may_be_replay and (since >= 0 or not is_first) and has_gap(segments, since):
+    if dedup.may_be_replay and not is_first and has_gap(segments, since):
         name, partition = next(iter(run.partitions.items()))
         partition.stored.unread = partition.stored.unread or _DELETED
         partition.claimed = IDS_PER_BATCH
@@ -159,4 +159,4 @@ def _find(dedup: DedupTask, segment: TopicName, deadline: Deadline, *, is_first:
     except DeadlineError as error:
         return StoredRun(unread=error.what)
     except TopicNotFoundError:  # maybe deleted before the query's first micro-batch
-        return StoredRun(unread=None if is_first else _DELETED)
+        return StoredRun(is_empty=True) if is_first else StoredRun(unread=_DELETED)

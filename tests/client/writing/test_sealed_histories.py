@@ -8,8 +8,8 @@ import pytest
 from pulsar_spark.client import BatcherBuilder
 from pulsar_spark.errors import PulsarError
 from tests.client.clients import client_of
+from tests.client.writing.segment_tasks import BATCH, run, task_of
 from tests.client.writing.segments import Segments, assert_once_in_order, keyed, open_segments
-from tests.client.writing.test_sealed_runs import BATCH, run, task_of
 from tests.fake_broker import FakeBroker, answer_and_cut, cut, lose_answer, pass_on, without_answer
 from tests.fake_clients import Type
 from tests.loops import a_few_of

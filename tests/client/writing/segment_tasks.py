@@ -1,0 +1,51 @@
+"""Deduplicating tasks that write to the segments of a scalable topic on the fake broker."""
+
+from contextlib import closing
+
+import pytest
+
+from pulsar_spark.client import DedupTask
+from tests.client.writing.segments import keyed, open_segments
+from tests.client.writing.told import new_origin, told
+from tests.fake_broker import FakeBroker
+from tests.writes import send_all
+
+BATCH = 5
+SECRET = b"only the query knows this"
+NAME = "query-0"
+
+
+@pytest.fixture
+def broker():
+    with FakeBroker(has_segments=True, deduplicates=True) as broker:
+        yield broker
+
+
+def task_of(client, batch=BATCH, *, task=0, **given):
+    given = {"required": False, **given}
+    return DedupTask(client, f"query-{task}", new_origin(batch, task, 0), SECRET, **given)
+
+
+def run(client, first, count, batch=BATCH, *, sends=1, task=None, **options):
+    """One whole run of a task; gives the number of messages that may be duplicated."""
+    task, options = task or task_of(client, batch), {"batching_max_messages": 4, **options}
+    with (
+        closing(task),
+        open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
+    ):
+        for number in range(sends):
+            at, end = (count * each // sends for each in (number, number + 1))
+            writer.send(keyed(first + at, end - at))
+        writer.flush()
+        task.finish()
+        return told((task, writer.sent))
+
+
+def begin(client, first, count, batch=BATCH, **options):
+    """A run that ends after its rows are stored; without its report."""
+    task = task_of(client, batch)
+    with (
+        closing(task),
+        open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
+    ):
+        send_all(writer, keyed(first, count))
