@@ -246,11 +246,11 @@ class FakeConnection:
         if topic is None:
             return
         cursor = topic.cursors.get(body.subscription)
-        if any(one.cursor is cursor for one in self._broker.open_consumers):
-            self.error(body.request_id, pb.ConsumerBusy, "Exclusive consumer is already connected")
-            return
         if cursor is not None and cursor.is_durable != body.durable:
             self.error(body.request_id, pb.NotAllowedError, "Durable subscription of the same name exists.")
+            return
+        if any(one.cursor is cursor for one in self._broker.open_consumers):
+            self.error(body.request_id, pb.ConsumerBusy, "Exclusive consumer is already connected")
             return
         if cursor is None:
             cursor = FakeCursor(topic, topic.mark_of(body), is_durable=body.durable)

@@ -60,10 +60,6 @@ _MAX_COUNTS = 20
 # Maximum consecutive corrupt entries that a search for a publish time probes; see ``first_at``.
 _MAX_CORRUPT = 100
 
-# Seconds in which a broker removes a closed non-durable subscription. It removes the subscription first, then
-# the cursor. A durable subscription of its name that is created in between gets this cursor, which is neither
-# kept nor holds messages.
-_REMOVED_WITHIN = 0.1
 _FIRST_PAUSE = 0.1  # seconds until the broker is asked again whether a compacted topic is empty
 _PROBED_MESSAGES = 4  # messages probed for chunks at a time; chunks are large
 _PROBED_BYTES = 1 << 20  # bytes probed for chunks at a time
@@ -158,13 +154,30 @@ class PlanningClient:
         """Whether a durable subscription exists: then brokers refuse to open a non-durable one of that name.
 
         If brokers refuse because of the maximum number of subscriptions, the durable one does not exist.
+        To create it then, call ``create_subscription``.
         """
         try:
             self.subscribe(topic, SubscriptionOptions(name=name, durable=False)).close()
         except NotAllowedError as error:
             return not isinstance(error, SubscriptionLimitError)
-        time.sleep(_REMOVED_WITHIN)
         return False
+
+    def create_subscription(self, topic: TopicName, options: SubscriptionOptions) -> Consumer:
+        """Like ``subscribe``, for a durable subscription that ``has_subscription`` did not find.
+
+        After it has closed a non-durable subscription, a broker still has to remove its cursor. A durable
+        subscription that is created in between gets this cursor, which neither is kept nor holds messages. So
+        ``has_subscription`` is called again, and the subscription is created again if it is not found.
+        """
+
+        def create() -> None:
+            self.subscribe(topic, options).close()
+            if not self.has_subscription(topic, options.name):
+                what = f"the broker still removes an older subscription named {options.name}"
+                raise NotReadyError(what, topic=str(topic))
+
+        retry(create, self.operation())
+        return self.subscribe(topic, options)
 
     # ---- contents of partitions
 

@@ -80,6 +80,7 @@ class Subscription:
         self.unsettled: dict[TopicName, Partition] = {}
         self._client = client
         self._calls = calls
+        self._missing: set[TopicName] = set()
         self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
         self._asked = calls[Kind.LAST_MESSAGE]
         self._acknowledger = Acknowledger(client, calls, self._reopen)
@@ -139,7 +140,9 @@ class Subscription:
             properties=self._settings.properties,
             is_replicated=self._settings.is_replicated,
         )
-        consumer = self._client.subscribe(topic, options)
+        is_missing = topic in self._missing
+        subscribe = self._client.create_subscription if is_missing else self._client.subscribe
+        consumer = subscribe(topic, options)
         try:
             seen = self._processed.get(topic, MessageId.EARLIEST).whole_entry
             return _Opened(consumer, self._last_message_id(topic, consumer, seen))
@@ -153,11 +156,12 @@ class Subscription:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
 
-    def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
+    def missing(self, topics: Sequence[TopicName]) -> Set[TopicName]:
         """Returns the partitions that lack the subscription or do not exist. Call this before ``open``."""
         calls = {topic: partial(self._client.has_subscription, topic, self.name) for topic in topics}
         found = run_for_each(calls, TopicNotFoundError)
-        return {topic for topic in topics if not found.get(topic)}
+        self._missing = {topic for topic in topics if not found.get(topic)}
+        return self._missing
 
     def drop(self, topic: TopicName) -> None:
         """Closes the subscription on one partition, which was deleted."""

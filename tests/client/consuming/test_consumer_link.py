@@ -3,13 +3,11 @@
 import contextlib
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from pulsar_spark.client import Consumer, Deadline, PlanningClient, retry_count
 from pulsar_spark.client.consuming.inbox import Inbox
-from pulsar_spark.client.reading import planning_client
 from pulsar_spark.errors import (
     BusyError,
     ConnectError,
@@ -38,7 +36,7 @@ from tests.client.clients import (
 )
 from tests.fake_broker import HANG, FakeBroker, accept_and_close, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
-from tests.fake_topics import section_of
+from tests.fake_topics import FakeCursor, section_of
 
 # ---- subscribing
 
@@ -179,26 +177,46 @@ def test_whether_a_subscription_exists_is_asked_by_its_name_however_often(broker
     assert not PlanningClient(client).has_subscription(TOPIC, "another")
 
 
-def test_a_durable_subscription_gets_a_cursor_of_its_own(broker, client, topic, monkeypatch):
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_a_durable_subscription_gets_a_cursor_of_its_own(broker, client, topic, times):
     """A broker says that a reader is closed, and then removes its subscription, and last its cursor."""
-    name, removed = DURABLE.name, []
+    name = DURABLE.name
+    old = FakeCursor(topic, MessageId.EARLIEST, is_durable=False)
 
-    def closes_first(connection, frame):
-        cursor = topic.cursors[name]
+    def gets_old(connection, frame):
+        topic.cursors[name] = old
+        old.is_durable = True  # the subscription is gone, so the next one may have any type
         pass_on(connection, frame)
-        topic.cursors[name] = cursor
-        cursor.is_durable = True  # the subscription is gone, so the next one may have any type
+        old.is_durable = False
 
-    def removes(seconds=0.0):
+    planning = PlanningClient(client)
+    assert not planning.has_subscription(TOPIC, name)
+    broker.script(Type.SUBSCRIBE, [gets_old, pass_on] * times)
+    with planning.create_subscription(TOPIC, DURABLE):
+        assert topic.cursors[name] is not old
+        assert topic.cursors[name].is_durable
+    assert planning.has_subscription(TOPIC, name)
+    assert not broker.open_consumers
+
+
+def test_a_subscription_that_does_not_become_durable_is_an_error(broker, client, topic):
+    def removes(connection, frame):
+        pass_on(connection, frame)
         with broker.changed:
-            removed.append(None if removed else topic.cursors.pop(name))
+            topic.cursors.clear()
 
-    broker.script(Type.CLOSE_CONSUMER, [closes_first])
-    monkeypatch.setattr(planning_client, "time", SimpleNamespace(sleep=removes))
-    assert not PlanningClient(client).has_subscription(TOPIC, name)
-    with open_consumer(client, DURABLE):
-        removes()
-        assert topic.cursors.keys() == {name}
+    hurry(client, 0.5)
+    broker.script(Type.CLOSE_CONSUMER, [removes] * 99)
+    with pytest.raises(NotReadyError, match=f"still removes an older subscription named {DURABLE.name}"):
+        PlanningClient(client).create_subscription(TOPIC, DURABLE)
+    assert not broker.open_consumers
+
+
+def test_a_subscription_of_another_query_is_not_created_again(broker, client, topic):
+    with client_of(broker) as other, open_consumer(client, DURABLE):
+        hurry(other, 0.3)
+        with pytest.raises(BusyError):
+            PlanningClient(other).create_subscription(TOPIC, DURABLE)
 
 
 TOO_MANY = refuses(pb.NotAllowedError, "Exceed the maximum number of subscriptions of the topic: t")

@@ -273,6 +273,9 @@ class SimulatedCluster(PlanningClient):
             self.topics[topic] = SimulatedTopic(10)
         return Cursor(self, topic, options)
 
+    def create_subscription(self, topic: TopicName, options: SubscriptionOptions) -> Any:
+        return self.subscribe(topic, options)
+
     def has_subscription(self, topic: TopicName, name: str) -> bool:
         return name in self.topic(topic).cursors
 
