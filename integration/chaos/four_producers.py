@@ -29,8 +29,6 @@ _KEYS = 10
 # What makes a message of three chunks.
 _TEXT = "." * 150
 _CHUNK = 160  # bytes
-# Seconds for which a cluster may be down.
-_DOWN = 300.0
 
 
 class _Row(Record):  # type: ignore[misc]  # the client has no types
@@ -114,7 +112,7 @@ class FourProducers:
         schema = Schema(SchemaType.JSON, json.dumps(_Row.schema(), indent=True).encode(), {})
         how = {"batching": False, "chunking": True, "chunk_max_message_size": _CHUNK, "schema": schema}
         with (
-            Client(ClientOptions(service_url=self._url, operation_timeout=_DOWN)) as client,
+            Client(ClientOptions(service_url=self._url)) as client,
             closing(open_writer(client, self._topic, None, **how)) as writer,
         ):
             self.go_on.wait()

@@ -400,18 +400,20 @@ class Producer:
         assert due is not None  # callers wait only while an entry is pending
         loss = self._writer.loss
         failed: PulsarError | None = None
+        # A request without an answer must not take the whole send timeout.
+        deadline = self._client.operation().at_most(max(0.0, due - time.monotonic()))
         self._changed.release()
         try:
             _log.info("%s: opening the producer again: %s", self.topic, loss)
-            deadline = Deadline(max(0.0, due - time.monotonic()))
             retry(lambda: self._open(deadline), deadline)
         except PulsarError as error:
             failed = error
         finally:
             self._changed.acquire()
-        # If the send timeout was restarted during the attempts, the caller tries again.
+        # If the send timeout is not over, or was restarted during the attempts, the caller tries again.
         due_now = self._writer.window.due_at
-        if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
+        is_over = deadline.at >= due and (due_now is None or due_now <= due)
+        if failed is not None and (is_over or not failed.is_passing):
             self._writer.give_up(failed)
 
     def _open_in_time(self) -> None:

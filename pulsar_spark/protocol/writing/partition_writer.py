@@ -376,7 +376,7 @@ class PartitionWriter:
             return Step.STOP
         if self._is_connected:
             return Step.WAIT
-        if self.loss is not None and not self.loss.retriable:
+        if self.loss is not None and not self.loss.is_passing:
             self.give_up(self.loss)
             return Step.STOP
         return Step.REOPEN

@@ -63,6 +63,17 @@ def test_a_broker_that_stays_away_is_the_reason_for_the_timeout(broker, client, 
     producer.close()
 
 
+@pytest.mark.parametrize("kind", [Type.CONNECT, Type.LOOKUP, Type.PRODUCER])
+def test_a_broker_that_does_not_answer_is_asked_again_within_the_send_timeout(client, broker, topic, kind):
+    """As after a restart: it accepts the request, and does not answer until the topic is loaded."""
+    producer = open_producer(client, send_timeout=HANG)
+    hurry(client, 0.3)
+    broker.script(Type.SEND, [cut])
+    broker.script(kind, [silence] * 2)
+    store(producer, numbered(4), closes=True)
+    assert topic.values == numbered(4)
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
