@@ -316,7 +316,16 @@ class ConsumerLink(Closing):
         return None if self.lost else self._session
 
     def _open_in_time(self, deadline: Deadline) -> None:
-        retry(lambda: self._open(deadline), deadline)
+        def attempt() -> None:
+            try:
+                # A request without an answer must not take the whole time.
+                self._open(deadline.at_most(self._client.options.operation_timeout))
+            except DeadlineError as error:
+                if deadline.passed:
+                    raise
+                raise NotReadyError(error.what, topic=error.topic) from error
+
+        retry(attempt, deadline)
 
     def _open(self, deadline: Deadline) -> None:
         """Finds the broker and subscribes; makes one attempt."""

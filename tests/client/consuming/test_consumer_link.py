@@ -166,6 +166,16 @@ def test_a_reader_without_an_answer_subscribes_by_another_name(broker, client, i
     assert [command.subscription for command in broker.seen(Type.SUBSCRIBE)] == [name, f"{name}-2"]
 
 
+@pytest.mark.parametrize("kind", [Type.CONNECT, Type.LOOKUP, Type.SUBSCRIBE])
+def test_a_broker_that_does_not_answer_is_asked_again_while_messages_are_awaited(broker, client, ids, kind):
+    """As after a restart: it accepts the request, and does not answer until the topic is loaded."""
+    with open_consumer(client) as consumer:
+        hurry(client, 0.3)
+        broker.script(kind, [silence] * 2)
+        broker.cut()
+        assert ids_of(take(consumer, 20)) == ids
+
+
 @pytest.mark.parametrize("action", [cut, refuses(pb.ServiceNotReady), refuses(pb.MetadataError)])
 def test_whether_a_subscription_exists_is_asked_by_its_name_however_often(broker, client, ids, action):
     open_consumer(client, DURABLE).close()
