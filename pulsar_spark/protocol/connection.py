@@ -65,14 +65,14 @@ class Role(Enum):
     WATCHER = auto()  # watcher of topics, or of a scalable topic's segments
 
 
-# Commands that a broker sends without a request -> receiver, field with the content, field of receiver's id.
+# Type of a command sent without a request -> receiver, the body's name, and the receiver's id in the body.
 _UNREQUESTED: dict[int, tuple[Role, str, str]] = {
-    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # most are read by column, as Messages
+    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # outside of Messages objects
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
     _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
     _Type.REACHED_END_OF_TOPIC: (Role.CONSUMER, "reachedEndOfTopic", "consumer_id"),
-    _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # ignored for producers
-    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # most are Receipts
+    _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # a producer's is ignored
+    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # outside of Receipts objects
     _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
@@ -86,7 +86,7 @@ _BODIES: dict[int, str] = {
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
 
-# Type -> the body's text field. A broker may repeat the client's login in it, so the login is removed.
+# Type of a command -> its text field. Logins are removed from texts, because a broker may repeat them.
 _TEXT_FIELDS = {
     kind: name
     for kind, body in _BODIES.items()
@@ -97,8 +97,8 @@ _TEXT_FIELDS = {
 MAX_MESSAGE_SIZE = 128 * 1024 * 1024
 # Minimum seconds between two logins. Brokers ask for a login when the last login has expired.
 CHALLENGE_PAUSE = 1.0
-# While a request has no answer, a PING is sent after this part of ``patience`` without received bytes; after
-# as much time again the peer is silent. Below 0.5, so that silence is detected before requests time out.
+# While a request has no answer: part of ``patience`` after which a silent peer gets a PING. If it is silent
+# for as long after the PING, Silent has an error. Below 0.5, so that this precedes the request's timeout.
 _PING_AFTER = 0.45
 _PING = -1  # request id of a PING
 _BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
@@ -162,9 +162,9 @@ Event: TypeAlias = Connected | Answer | FrameFor | Challenged | Silent
 
 
 class SendMark:
-    """Counts one sender's groups of frames in an OutgoingQueue: ``queued`` so far, and ``taken`` to be sent.
+    """Counts the groups of frames that one sender has put into an OutgoingQueue.
 
-    ``taken_at``: monotonic seconds at which the last group was taken.
+    ``queued``: groups put; ``taken``: groups taken out; ``taken_at``: monotonic seconds of the last taking.
     """
 
     __slots__ = ("queued", "taken", "taken_at")
@@ -261,13 +261,13 @@ class Connection:
         self._patience = timeout if patience is None else patience
         self._peer = peer
         self._opened_at = self._heard_at = self._pinged_at = now
-        self._silent_since = now  # time of the last sign of life, or of the first request after it
+        self._silent_since = now  # start of silence: last sign of life, or first request after that
         self._requests: dict[int, _Request] = {}
         self._expire_at = math.inf  # lower bound of the requests' deadlines
         self._pongs_due = 0
         self._lists: set[int] = set()  # requests for lists of topics; kept after their timeout until answered
         self._next_request = 0
-        self._is_challenged = False  # whether a challenge waits
+        self._is_challenged = False  # whether an AUTH_CHALLENGE waits for its event
         self._is_logging_in = False
         self._next_challenge = now
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
@@ -452,7 +452,7 @@ class Connection:
         return None  # other unrequested commands are ignored
 
     def _note_pong(self) -> None:
-        """Ends the request of ``ping`` once each sent PING has its PONG, because a PONG has no request id."""
+        """Counts a PONG; if no other PONG is due, ends the request of ``ping``. PONGs have no request id."""
         self._pongs_due = max(0, self._pongs_due - 1)
         if not self._pongs_due:
             self._requests.pop(_PING, None)

@@ -10,7 +10,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 MAX_REDIRECTS = 20  # default limit of a lookup
 
-# Redirects followed without a pause; lookups usually have one, or two while brokers disagree on the owner.
+# Redirects followed without a pause: usually there is one, or two while brokers disagree on a topic's owner.
 _QUICK_REDIRECTS = 2
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -27,7 +27,7 @@ _Response = pb.CommandLookupTopicResponse
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a peer; ``proxy_to``: ``host:port`` of the broker to which this proxy must connect."""
+    """Address of a broker or proxy; ``proxy_to``: ``host:port`` of the broker to which a proxy connects."""
 
     host: str
     port: int
@@ -123,7 +123,7 @@ class Lookup:
             broker = parse_service_url(url)[0]
         except OptionError:
             broker = None
-        # Behind a proxy the broker need not use TLS, because this client connects to the proxy, with TLS.
+        # A broker behind a proxy may lack TLS, because this client's TLS connection ends at the proxy.
         if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
             kind = "no usable TLS address" if tls else "no usable address"
             raise ProtocolError(f"the broker's response to a lookup has {kind}", topic=self.topic)

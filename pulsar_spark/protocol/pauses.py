@@ -84,7 +84,7 @@ class Reopening:
         self._fruitless = 0
 
     def reset(self) -> None:
-        """Forgets all openings, because the next opening was requested and replaces no lost one."""
+        """Forgets all openings, because the caller itself closed the producer or consumer to reopen it."""
         self._fruitless = 0
         self._recent = 0.0
         self._has_opened = False

@@ -10,7 +10,7 @@ and after a reconnect some chunks again, with the same bytes:
     a chunk with the number, but  is another candidate for this number: it is another producer's, or is from a
     not the bytes                 second attempt
     a chunk after the next one    is ignored: it is another producer's, or the next chunk is lost
-    the last chunk                completes the message if exactly one combination of chunks has its size
+    the last chunk                completes the message if only one combination of chunks has its total size
 
 Clients write the same publish time and sequence id into all chunks of a message. So if a number has several
 candidates, the ones with the last chunk's time and id are used, if there are any. If several combinations are
@@ -36,7 +36,7 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum remembered finished messages, whose repeated chunks are ignored instead of reported as NO_BEGINNING.
+# Maximum finished messages whose keys are kept, so a repeated last chunk is not reported as NO_BEGINNING.
 _MAX_FINISHED = 1000
 # Publish time and sequence id of a chunk.
 _Mark: TypeAlias = "tuple[int, int]"
@@ -69,8 +69,8 @@ class Assembled(NamedTuple):
 
     Attributes:
         first: id of its first chunk.
-        is_odd: whether its chunks differ in publish time or sequence id. No client writes such messages, so
-            one chunk may be another producer's; the right one may lie before all received chunks.
+        is_odd: whether its chunks differ in publish time or sequence id, which no client's chunks do. Then a
+            chunk may be another producer's, and the right chunk may lie before all received chunks.
     """
 
     first: MessageId
@@ -110,7 +110,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk; ``place``: id of the last of its entries; ``marks``: their publish times and sequence ids."""
+    """A chunk, stored in one or more entries; ``place``: last entry's id; ``marks``: _Mark of each entry."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -130,10 +130,10 @@ class _Incomplete:
     """A message with missing chunks.
 
     Attributes:
-        pieces: candidates for each chunk number, from 0 on.
+        pieces: for each chunk number from 0 on, its candidates.
         choices: number of chunk numbers with several candidates.
-        refused: marks (see ``_Piece``) of chunks that were not kept, because of a limit.
-        opened: publish time of chunk 0 in seconds.
+        refused: publish times and sequence ids of chunks that were not kept, because of a limit.
+        opened: latest publish time of chunk 0, in seconds.
         why: reason that a last chunk did not complete the message; None: no last chunk was received.
     """
 
@@ -195,7 +195,7 @@ class _Incomplete:
         if not found:
             return Dropped.CONTRADICTION if self.refused else Dropped.SIZE
         pieces = [*found[0], last]
-        # A refused chunk may be the right one, unless all chosen chunks share a mark that it does not have.
+        # A chunk that was not kept may be right, unless the chosen chunks share a time and id that it lacks.
         may_be_own = not _share_mark(pieces) or last.marks & self.refused or len(self.refused) == _MAX_CHOICES
         return Dropped.CONTRADICTION if len(found) > 1 or (self.refused and may_be_own) else pieces
 
@@ -235,8 +235,8 @@ class ChunkAssembler:
         """Adds the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
-            The completed message. For a last chunk that completes none: the reason; the caller may search for
-            earlier chunks. None for any other chunk. The caller must pass NO_BEGINNING to ``count``.
+            The completed message; the reason that a last chunk did not complete one, so the caller may search
+            for earlier chunks; None otherwise. NO_BEGINNING is not counted here: the caller calls ``count``.
         """
         key, number = message_key(metadata), metadata.chunk_id
         is_last = number == metadata.num_chunks_from_msg - 1
@@ -276,7 +276,7 @@ class ChunkAssembler:
 
     def _begin(self, key: bytes, metadata: pb.MessageMetadata, now: float) -> None:
         self._finished.pop(key, None)
-        message = self._open.pop(key, None)  # to insert it again, as the newest message
+        message = self._open.pop(key, None)  # because a message inserted again is the newest
         if message is None:
             message = _Incomplete(metadata, now)
             if 0 < self._limits.max_pending <= len(self._open):

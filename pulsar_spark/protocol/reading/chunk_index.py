@@ -34,15 +34,15 @@ import numpy.typing as npt
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.chunk_assembler import can_have_size
 
-# Maximum entries searched by one task: a minute of 16,000 entries a second.
+# Maximum entries that one task searches: one minute of a partition with 16,000 entries a second.
 _MAX_ENTRIES = 1_000_000
 # Number of entries at each end of the searched part; the median publish times of both ends are compared.
 _NEIGHBOURS = 31
-# Maximum messages whose settled position is kept: where the message was completed or given up.
+# Maximum messages for which the position is kept at which they were completed or given up (settled).
 _MAX_SETTLED = 10_000
-# A message is given up when its last chunks, which may be many, have caused this many examined chunks.
+# Maximum chunks examined for all last chunks of one message; then the message is given up.
 _MAX_EFFORT = 1_000_000
-_READING = 200_000  # number of examined chunks that reading a message's chunks again counts as
+_READING = 200_000  # examined chunks counted when a message's chunks are read again
 
 # One chunk: small, because there may be a million; aligned, because numpy copies unaligned columns.
 _ROW = np.dtype(
@@ -95,7 +95,7 @@ class ChunkIndex:
             self._chunks.add([chunk])
 
     def read_up_to(self, end: MessageId, publish_times: npt.NDArray[np.int64]) -> None:
-        """Extends the searched part to ``end``; ``publish_times``: last entries' times in ms, int64[n]."""
+        """Extends the searched part to ``end``; ``publish_times``: of the last entries, ms, int64[n]."""
         if end > self.high:
             self.high = end
             self._near = np.concatenate((self._near, publish_times))[-_NEIGHBOURS:]
@@ -140,10 +140,10 @@ class ChunkIndex:
             self._settled.popitem(last=False)
 
     def failed(self, key: bytes, place: MessageId, *, was_read: bool) -> None:
-        """Records that a last chunk at a position did not complete a message.
+        """Records that a last chunk at ``place`` did not complete a message; gives up after _MAX_EFFORT.
 
-        The chunk may be another producer's, so the right last chunk may follow. Other producers can write
-        many last chunks, so the attempts are limited. ``was_read``: whether chunks before it were read again.
+        Another producer may have written the last chunk, so the right one may follow. Other producers can
+        write many last chunks, so there is a limit. ``was_read``: whether earlier chunks were read again.
         """
         if len(self._efforts) >= _MAX_SETTLED:
             self._efforts.clear()
@@ -153,7 +153,7 @@ class ChunkIndex:
             self.settle(key, place)
 
     def is_settled(self, key: bytes, place: MessageId) -> bool:
-        """Whether a message was settled before its last chunk at ``place``, with no chunk 0 since then."""
+        """Whether a message was completed or given up before ``place``, with no chunk 0 in between."""
         return self._settled.get(key, place) < place and not self.has_beginning(key, place)
 
     def chunks_before(self, last: FoundChunk, chunks: int, total: int) -> list[MessageId] | None:
@@ -180,7 +180,7 @@ class ChunkIndex:
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
         """Returns a message's chunks before ``place``; if it was settled before, only chunks since then."""
         settled = self._settled.get(key, place)
-        # A settled position at or after ``place`` does not count: it is from an earlier reading of the range.
+        # Ignores a settled position at or after ``place``: it is from an earlier attempt to read the range.
         after = settled if settled < place else MessageId.EARLIEST
         return self._chunks.between(key, after, place)
 

@@ -109,7 +109,7 @@ class CopyRange(NamedTuple):
     up_to: MessageId = MessageId.LATEST
 
     def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
-        """Returns batch indexes (after, last) of an entry's wanted messages; None: no message is wanted."""
+        """Returns (after, last): batch indexes of an entry to read are ``after + 1`` to ``last``; None: none."""
         place = None if source is None or source.cluster != self.cluster else source.position
         if place is None or publish_time > self.time_ms:
             return _ALL
@@ -135,13 +135,13 @@ class Copied(NamedTuple):
     next: StoredEntry | None
 
     def is_complete(self, position: MessageId) -> bool:
-        """Whether all copies of entries after ``position`` are still stored."""
+        """Whether no copy of an entry after ``position`` has been deleted here."""
         if self.last_read is not None:
             return True
         first = position_of(self.next)
         if first is None:
             return not position.is_entry
-        # ``next`` must be a copy of the entry after ``position``, or if none was read, of a ledger's first.
+        # ``next`` must copy the entry directly after ``position``; if none was read, a ledger's first entry.
         return first == (position.next_entry if position.ledger >= 0 else first.ledger_start.next_entry)
 
     def has_arrived(self, position: MessageId) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# Maximum received, unread bytes in multiples of ``window_bytes``; not 1, because first entries may be large.
+# Maximum received, unread bytes, as a multiple of ``window_bytes``; above 1, as first entries may be large.
 _WINDOWS_HELD = 6
 # Maximum balance: the broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
@@ -19,12 +19,12 @@ _MAX_GRANT = (1 << 30) - 1
 
 
 class Permits:
-    """The balance of one consumer: messages that the broker may still send.
+    """The balance of one consumer: number of messages that the broker may still send.
 
-    The balance is refilled to messages of about ``window_bytes``, but not to more than the range needs. Until
-    sizes are known, it is refilled to ``first_entries``. The consumer is moved past each corrupt entry; then
-    the broker sends messages in flight again. Any producer can write many corrupt entries. So after a move
-    the balance is at most ``first_entries`` plus twice the messages received since the move.
+    A grant raises the balance to the messages that have about ``window_bytes``, at most those that the range
+    needs. Until sizes are known, it raises the balance to ``first_entries``. The consumer is moved past each
+    corrupt entry, so the broker repeats messages in flight. Any producer can write many corrupt entries, so
+    after a move the balance is at most ``first_entries`` plus twice the messages received since the move.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:

@@ -62,7 +62,7 @@ class Range(NamedTuple):
 
     Attributes:
         topic: one partition, or a topic without partitions.
-        start: position before the first message; within a batch: the range begins with its next message.
+        start: position before the first message; it may be a message within a batch.
         end: last message, inclusive.
         visible: whether ``end`` was a visible message when the range was planned; its absence then is data
             loss. False for borders within a split range, and for ends from users, which may be markers,
@@ -215,8 +215,8 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader that begins after the position.
 
         Args:
-            begins: position after which the second reader began. If this was in a later ledger:
-                where a seek to ``position``, inclusive, has then moved the reader.
+            begins: mark-delete position of the second reader. If this was the start of a later ledger: the
+                mark-delete position after a seek to ``position``, inclusive.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """

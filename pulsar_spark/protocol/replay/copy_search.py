@@ -27,7 +27,7 @@ class CopySearch:
         is_passed: whether entries further back need not be read: a copy of an earlier micro-batch was found.
     """
 
-    is_newest_known = True  # later copies are not awaited, because the replicator may be hours late
+    is_newest_known = True  # the search waits for no copy, because replicators may be hours late
     is_newest_expected = is_passed = False
     jump = unseen = None
 
@@ -39,7 +39,7 @@ class CopySearch:
         self.copied_from: set[str] = set()
 
     def take(self, entries: Entries) -> bool:
-        """Adds entries, each once; returns False, so that the search's timeout does not restart."""
+        """Processes entries, each only once; returns False: ``search_back`` must not restart its timeout."""
         is_older = entries.last_sequence_id < first_sequence_id(self._run.origin.batch)
         self.is_passed |= bool((is_older & _are_of_query(entries, self._run)).any())
         self.copied_from |= copied_from(entries, self._run, self._topic)

@@ -8,8 +8,8 @@ again, are not duplicated. Stored rows that it has not found may equal rows sent
     ====================================  ========================================================
     none                                  0
     of one run; this run sent no rows     0: the earlier run had rows that this run does not have
-    any other                             the smaller of two numbers: the rows not found again; and the rows
-                                          sent by all runs, without the earlier run that stored most
+    any other                             the smaller of two counts: the rows not found again; and the rows
+                                          of all runs, except those of the earlier run with most rows
     ====================================  ========================================================
 """
 
@@ -63,10 +63,10 @@ class BatchSearch:
 
     @property
     def is_passed(self) -> bool:
-        """Whether entries further back need not be read, because an entry before the micro-batch was found.
+        """Whether the search has passed the micro-batch, so entries further back need not be read.
 
-        Another program may have copied an older entry to the end of the topic partition. So if no entry of
-        the micro-batch was found, more than ``COPIES`` older entries are read.
+        One entry of an earlier micro-batch before ``begin`` proves this. If ``begin`` is None, more than
+        ``COPIES`` are needed, because another program may have copied a few to the end.
         """
         return self._oldest < self.begin if self.begin is not None else self._older > COPIES
 

@@ -83,9 +83,9 @@ class RunToFind(NamedTuple):
         secret: the query's secret, which signs origins.
         name: name of the producer.
         last_sequence_id: last id that the broker has stored under the producer's name; -1 for none.
-        is_claimed: whether the last id is of the micro-batch or a later one, so rows may be stored.
+        is_claimed: whether ``last_sequence_id`` is of this or a later micro-batch, so rows may be stored.
         may_be_replay: whether an earlier run may have written rows.
-        may_be_own: whether the query can have used the last id; see ``TaskIds``.
+        may_be_own: whether the query can have used ``last_sequence_id``; see ``TaskIds``.
         is_sealed: whether the topic partition is a sealed segment. Then the last id is unknown, and
             ``is_claimed`` means that the query may have written there.
     """
@@ -101,7 +101,7 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """One entry with a valid origin of the query, or several with the same origin, which has a ``begin``.
+    """Entries of the query with the same valid origin; one entry if the origin has no ``begin``.
 
     Another program can copy an origin into its own entry. Only the signature of an origin without ``begin``
     also covers the producer's name and the sequence ids.
@@ -220,7 +220,7 @@ class OlderSearch:
         self._batch = batch
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
-        """Adds entries of the query; returns False, so that the search's timeout does not restart."""
+        """Processes entries of the query; returns False: ``search_back`` must not restart its timeout."""
         self.is_passed |= any(entry.origin.batch < self._batch.batch for entry in entries)
         return False
 
@@ -250,9 +250,9 @@ class RunSearch:
         self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # whether a chunk was found whose origin has no ``begin``
-        # A last entry has the producer's name, and ``last_sequence_id`` or a higher id.
+        # "Last entry": an entry under the producer's name with ``last_sequence_id`` or a higher id.
         self._has_last = False  # whether a last entry without ``begin`` was found
-        self._has_own_last = False  # whether a last entry was found, and the query may have used its id
+        self._has_own_last = False  # whether a last entry was found, and ``may_be_own``
         self._newest_of_task = -1  # the task's highest sequence id, in any micro-batch or write
         self._oldest = MessageId.LATEST  # lowest message id of the task's entries in the micro-batch
         self.newest = -1
@@ -304,8 +304,8 @@ class RunSearch:
     def is_passed(self) -> bool:
         """Whether entries further back need not be read.
 
-        While ``is_newest_expected``, the search continues back to ``begin``: the entry that named ``begin``
-        may be a copy that another program has stored after the expected entry.
+        While ``is_newest_expected``, the search continues back to ``begin``, because another program may have
+        copied the entry that names ``begin`` to a position after the expected entry.
         """
         has_all = self.begin is None or self._oldest <= self.begin or not self.is_newest_expected
         return self.is_begin_known and has_all
@@ -321,13 +321,13 @@ class RunSearch:
 
     @property
     def jump(self) -> MessageId | None:
-        """Returns ``lowest``, before which the search continues, without the entries between; None: no jump.
+        """Returns ``lowest`` if the search may skip to the entries before it; None if it must not skip.
 
         If tasks ran one after the other, each jump skips the entries of one other task. The skipped entries
         may include entries of this task; ``unseen`` returns them.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # the search reads on to ``begin``, which is near
+        is_near = self.begin is not None  # once known, ``begin`` is read soon
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
@@ -349,7 +349,7 @@ class RunSearch:
         """Whether no newer entry of the micro-batch can become visible."""
         run, last = self._run, self._wanted.last_sequence_id
         is_of_write_before = bool(run.write) and self._has_older and self.begin is None
-        # Without a replay, an id of a later micro-batch is another program's, which must not cause delays.
+        # If no earlier run has written, another program used a later micro-batch's id: do not wait for it.
         is_of_later_batch = last >= first_sequence_id(run.batch + 1)
         if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
             return True
@@ -357,7 +357,7 @@ class RunSearch:
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether the query's entry with the last sequence id is stored, or being stored, but was not found.
+        """Whether an entry of the query with the last sequence id must exist, but was not found yet.
 
         True if the query may have used the id and an older entry was found: brokers delete old entries first.
         """

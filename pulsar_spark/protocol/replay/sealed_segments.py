@@ -32,7 +32,7 @@ class SeenEpochs:
             The first epoch that it saw in the micro-batch before; -1: none. Segments that were sealed in that
             epoch or before have no rows of ``batch``.
         """
-        if batch < self._batch or epoch < self._epoch:  # a checkpoint that was set back, or a new topic
+        if batch < self._batch or epoch < self._epoch:  # an older checkpoint was restored, or a new topic
             self._batch = self._epoch = -1
         if batch != self._batch:
             self._before, self._batch, self._epoch = self._epoch, batch, epoch
@@ -51,8 +51,8 @@ def to_search(segments: Collection[Segment], since: int) -> list[Segment]:
 def has_gap(segments: Collection[Segment], since: int) -> bool:
     """Whether brokers have removed a segment that got messages at or after the epoch ``since``.
 
-    In each epoch each hash of keys belongs to one segment. So the hashes of all segments, counted once for
-    each epoch, are fewer than all hashes if a segment was removed.
+    In each epoch, every key hash belongs to exactly one segment. So if no segment was removed, the sizes of
+    the segments' hash ranges add up to HASHES in each epoch.
     """
     if since < 0 and lacks_partitions(segments):
         return True
@@ -67,7 +67,7 @@ def has_gap(segments: Collection[Segment], since: int) -> bool:
 
 
 def lacks_partitions(segments: Collection[Segment]) -> bool:
-    """Whether segments with the lowest numbers are missing: former partitions, or the first segments."""
+    """Whether the lowest segment numbers are missing: former partitions, or the topic's first segments."""
     first = min((each.topic.partition for each in segments if not each.is_legacy), default=0)
     return sum(each.is_legacy for each in segments) < first
 

@@ -100,7 +100,7 @@ class StoredRows:
         for partition in list(self._sequences):
             for block in self._sequences[partition].rest():
                 self._rest.add(partition, block)
-            del self._sequences[partition]  # only now, so that ``close`` ends it if reading fails
+            del self._sequences[partition]  # last, so that ``close`` stops it if reading fails
 
     def close(self) -> None:
         """Stops reading."""
@@ -159,11 +159,11 @@ class _Digests:
 
     def __init__(self) -> None:
         self._added: list[tuple[Words, npt.NDArray[np.int32]]] = []
-        # Sorted by the first words of digests, and then in the order of adding.
+        # The added rows, sorted by their digests' first words, and then in the order of adding.
         self._digests: Words = np.zeros((0, _WORDS), np.uint64)
         self._partition = np.zeros(0, np.int32)
         self._is_found: Flags = np.zeros(0, np.bool_)
-        # For each first word: index of its first row, number of rows, and number of found rows.
+        # The distinct first words, and for each: index of its first row, number of rows, and of found rows.
         self._words: npt.NDArray[np.uint64]
         self._first: Ints
         self._count: Ints

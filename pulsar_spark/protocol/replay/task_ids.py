@@ -49,11 +49,11 @@ class TaskIds:
         return last >= IDS_PER_BATCH and last in self.own(last // IDS_PER_BATCH - 1)
 
     def following(self, last: int, batch: int) -> int:
-        """Returns a micro-batch's next id to use; ``last``: last id stored under the name; -1: none."""
+        """Returns the next id to use in a micro-batch; ``last``: last id stored under the name; -1: none."""
         first = self.first(batch)
         if last < first:
             return first
         if self.may_be_own(last):
             return last + 1
-        batch = last // IDS_PER_BATCH - 1  # the micro-batch that has ``last``, another program's id
+        batch = last // IDS_PER_BATCH - 1  # ``last`` is another program's id in this one's range
         return self.first(batch if last < self.first(batch) else batch + 1)

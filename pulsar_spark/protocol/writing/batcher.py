@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     Attributes:
         size: bytes of all slices.
         sequence_ids: ids of the first and the last message; None: the producer assigns its next ids.
-        hashes: lowest and highest bucket hash of the messages, for a segment's entry; None: not needed.
+        hashes: lowest and highest of the messages' ``bucket_hashes``; None: the entry's metadata gets none.
     """
 
     parts: tuple[Buffer, ...]
@@ -370,7 +370,7 @@ def in_order(messages: pa.LargeBinaryArray, order: Ints) -> EncodedMessages:
 
 
 def parts_of(bounds: Ints) -> list[tuple[int, int, int]]:
-    """Returns the number, first row and end of each part that has rows, by the bounds of all parts."""
+    """Returns (i, first, end) of each part that has rows; part i has the rows [bounds[i], bounds[i + 1])."""
     places = enumerate(pairwise(bounds.tolist()))
     return [(number, first, last) for number, (first, last) in places if first < last]
 

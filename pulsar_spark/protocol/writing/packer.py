@@ -33,7 +33,7 @@ from pulsar_spark.wire.frames import encode_section_head
 # Bytes of the broker's maximum message size that are reserved for an entry's metadata and bookies' fields.
 METADATA_ROOM = 1024
 
-# Part of METADATA_ROOM for the keys of a batch's first message, which are copied into the metadata.
+# Bytes of METADATA_ROOM for the keys of a batch's first message, which are copied into the batch's metadata.
 _KEY_ROOM = METADATA_ROOM // 2
 
 
@@ -58,14 +58,14 @@ class Packer:
         chunking: whether a single message that is too large becomes chunks.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
-        keeps_rows: whether entries keep their rows, which may be sent to another topic partition.
+        keeps_rows: whether entries keep their rows, because another segment gets them if this one is sealed.
 
     Attributes:
         max_message_size: the broker's limit in bytes.
-        own_ids: sequence ids from the rows' column of sequence ids.
+        own_ids: rules for sequence ids that rows have in a column, instead of ``next_sequence_id``.
         version_field: encoded schema version of further entries; empty for none.
-        origin: function that returns an entry's encoded origin, by its stored payload and other metadata
-            (empty for a chunk); None: no origins.
+        origin: function that encodes an entry's origin from the stored payload and the other metadata (empty
+            for a chunk); None: entries get no origin.
         attempt: part of chunked messages' names that differs for each connection.
     """
 
@@ -146,7 +146,7 @@ class Packer:
             CryptoError: the entry cannot be encrypted.
         """
         body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
-        # The message whose keys the entry's metadata gets; None: it gets no keys.
+        # The message whose keys are copied into the entry's metadata; None: no keys are copied.
         keyed_by = None if self._encryption is not None and not self._key_based else first_message(body)
         key_excess = 0 if keyed_by is None else _key_excess(keyed_by)
         compression, payload = self._packed(body, key_excess)
@@ -224,7 +224,7 @@ class Packer:
         return message.entries
 
     def _common(self) -> bytes:
-        """Returns the last fields of the metadata, which are the same in all further entries."""
+        """Returns the metadata's last fields, which entries share: schema version and transaction."""
         if self.transaction is None:
             return self.version_field
         return self.version_field + transaction_fields(self.transaction)
@@ -267,7 +267,7 @@ class Packer:
     @property
     def _max_single_size(self) -> int:
         """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
-        # Larger than the limit of ``check_singles``, because name, ids and origin are added after that check.
+        # More than ``check_singles`` allows, because it does not count producer name, ids and origin.
         return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
 
     @property

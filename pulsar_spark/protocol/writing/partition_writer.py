@@ -244,7 +244,7 @@ class PartitionWriter:
         return bool(self._waiting) and self.window.has_room(self._waiting[0])
 
     def check_room(self) -> None:
-        """Drops waiting entries and raises QueueFullError, if entries must not wait (``blocks_if_full``)."""
+        """Without ``blocks_if_full``: if entries must wait for room, drops them and raises QueueFullError."""
         if self._waiting and not self._blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
@@ -344,7 +344,7 @@ class PartitionWriter:
         if self._stored.take_proof():
             self.window.begin_anew(now)
         self._stored.check_versions((*self.window, *self._waiting))
-        # Set even if the connection is lost again, because chunks packed now need a name of the final length.
+        # Set even if the connection is lost again: messages split from now on need an attempt of full length.
         self.packer.attempt = attempt
         if self.loss is not None or self._is_closed:
             return []
@@ -383,7 +383,7 @@ class PartitionWriter:
 
     @property
     def needs_reopening(self) -> bool:
-        """Whether to register again now, because entries are pending, and would time out without a resend."""
+        """Whether to register again now: entries are pending, and time out unless they are sent again."""
         return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
@@ -396,7 +396,7 @@ class PartitionWriter:
 
     @property
     def proof(self) -> StoredProof | None:
-        """Returns a proof that finds a sealed segment's pending entries; None if none is in doubt."""
+        """Returns a proof for a sealed segment's pending entries that are not ``proven``; None if all are."""
         proven = self.proven
         in_doubt = [each for each in self.window if each not in proven]
         if not in_doubt:
@@ -411,9 +411,9 @@ class PartitionWriter:
 
     @property
     def proven(self) -> dict[Outgoing, MessageId | None]:
-        """Returns pending entries that were proven to be stored before the last resend; each value is None.
+        """Returns pending entries that were proven to be stored before the last resend; values: None, no id.
 
-        A search cannot find their chunks, because chunks are sent again under another name.
+        A new search could not find the chunks among them, because chunks are resent with another uuid.
         """
         stored_to = self._stored.stored_to
         return {each: None for each in self.window if each.highest_sequence_id <= stored_to}

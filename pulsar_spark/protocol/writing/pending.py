@@ -183,7 +183,7 @@ class MemoryBudget:
         self._windows: dict[object, int] = {}
 
     def share(self, owner: object, windows: int) -> None:
-        """Sets the number of windows that ``owner`` may open, and so ``part``; 0 after it closed them."""
+        """Sets how many windows ``owner`` may open, and updates ``part``; 0: the owner closed its windows."""
         with self._lock:
             self._windows.pop(owner, None)
             if windows:

@@ -6,9 +6,9 @@
     none                  -             yes           the user's, or one made from the columns; registered
     none                  -             no            error
     of another type       -             any           error
-    KEY_VALUE, INLINE if  -             any           error: a payload does not show where its key is
-    rows are SEPARATED,
-    or the reverse
+    KEY_VALUE, encoding   -             any           error: a payload does not show where its key is
+    (INLINE, SEPARATED)
+    unlike the rows'
     of the rows' type     yes           any           the topic's
     of the rows' type     no            yes           the user's, or the topic's with new fields for missing
                                                       columns, which is registered; error if rows misfit in
@@ -237,12 +237,12 @@ def _fitting(part: PartType, given: Schema) -> Schema:
 
 def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: bool) -> SchemaChoice:
     is_primitive = part.kind is PartKind.PRIMITIVE
-    # Primitive values may also be written by an AVRO or JSON schema that is not a record.
+    # Primitive values may also have an AVRO or JSON schema, whose root then is a primitive, not a record.
     wanted = [*_RECORDS.values(), *(primitives.KINDS if is_primitive else ())]
     _require_type(existing, wanted, what, f"rows are {'primitive values' if is_primitive else 'records'}")
     given = part.given
     if given is not None and not is_primitive:
-        # The topic's properties stay, because they show readers which client's form of JSON the topic has.
+        # Keeps the properties of the topic's schema, by which readers recognize the client's form of JSON.
         given = replace(existing, data=given.data)
     if given is not None:
         _check_resolves(existing, _fitting(part, given), what)

@@ -106,7 +106,7 @@ class StoredIds:
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= self.acknowledged_to:
-            # Checked first: in a repeated task all ids are up to ``_dropped_to``, also if they do not ascend.
+            # Checked before ``_dropped_to``, which in a repeated task is not below any id, ascending or not.
             return SendError(
                 f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
                 f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
@@ -145,7 +145,7 @@ class StoredIds:
         self._name = name
         self._dropped_to = last_sequence_id
         known = max(self.acknowledged_to, self._found_to, last_at_first)
-        # If the broker has never sent an id, it may not deduplicate. Then a lower id is no error.
+        # A broker that has only returned -1 may not deduplicate, so its -1 is no error.
         self._has_named |= last_sequence_id >= 0
         if self._has_named and last_sequence_id < known:
             raise SendError(
