@@ -60,7 +60,7 @@ def _table() -> _U32s:
 
 
 def _zeros(count: int) -> _U32s:
-    """Returns [4, 256]: item [i, b] is the state after ``count`` zero bytes, from b at byte i, else 0."""
+    """Returns [4, 256]: item [i, b] is the CRC state after ``count`` zero bytes from state ``b << 8 * i``."""
     shifts = 8 * np.arange(4, dtype=np.uint32)[:, None]
     states = np.arange(256, dtype=np.uint32)[None, :] << shifts
     for _ in range(count):

@@ -29,7 +29,7 @@ from pulsar_spark.wire.wire_values import varint
 
 _U32 = struct.Struct(">I")
 _MAX_GROUP_SIZE = 1 << 20  # maximum bytes of messages that are decoded in one call
-_TAIL_TAGS = frozenset(b"\x18\x28")  # 0x18: partition of the id, and redelivery_count; 0x28: consumer_epoch
+_TAIL_TAGS = frozenset(b"\x18\x28")  # tags of partition and redelivery_count, consumer_epoch
 
 
 class Messages(NamedTuple):
@@ -97,7 +97,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The expected first bytes of ``command``. Only its two length bytes of nested messages are copied.
+    # The expected first bytes of ``command``; only the lengths of its two nested messages are copied from it.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -173,7 +173,7 @@ _BODY = Layout(
     },
     _HIGHEST_SEQUENCE_ID,
 )
-# Fields of MessageIdData: two that receipts have, and the highest field number.
+# Field numbers of MessageIdData: the two fields that receipts have, and the highest number.
 _LEDGER, _ENTRY, _LAST_FIELD = 1, 2, 7
 _ID = Layout({_LEDGER << 3 | VARINT: FieldKind.NUMBER, _ENTRY << 3 | VARINT: FieldKind.NUMBER}, _LAST_FIELD)
 

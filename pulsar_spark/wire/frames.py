@@ -227,7 +227,7 @@ class FrameReader:
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _size(self, data: bytes, position: int) -> int:
-        """Returns a frame's size in bytes; or how many of its bytes are needed before it can be checked.
+        """Returns a frame's size in bytes; or the bytes up to its type, if its size is only valid for lists.
 
         ``data`` must have at least four bytes of the frame.
         """

@@ -162,7 +162,7 @@ class DecodedColumns:
         return _signed(self._fields, self._numbers.sequence_id, self._selected)
 
     def rows(self, rows: Ints) -> DecodedColumns:
-        """Returns the messages at ascending indexes; not for an object that was made with ``value``."""
+        """Returns the messages at ascending indexes; not available if the object was made with ``value``."""
         selected = rows if self._selected is None else self._selected[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, selected)
 

@@ -26,7 +26,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 _ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
-# Maximum bytes of a block -> the rest of an LZ4 frame's head: version 1, independent blocks, no checksums.
+# Maximum bytes of a block -> LZ4 frame header after its magic: version 1, independent blocks, no checksums.
 _LZ4_FRAMES = {
     1 << 16: b"\x60\x40\x82",
     1 << 18: b"\x60\x50\xfb",
@@ -35,7 +35,7 @@ _LZ4_FRAMES = {
 }
 _LZ4_LARGEST = max(_LZ4_FRAMES)
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-# Numbers between decompressed blocks show where each block ends. The first is random, so none can be forged.
+# Numbers put after each block to verify where it ends. The first is random, so nobody can forge one.
 _separators = count(int.from_bytes(os.urandom(7), "little"))
 _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 
@@ -147,7 +147,7 @@ def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int]) -> list[memo
     call has a new separator, because the result's memory may still contain the previous call's.
     """
     separator = _U64.pack(next(_separators))
-    stored = _U32.pack(len(separator) | 1 << 31) + separator  # as a block that is not compressed
+    stored = _U32.pack(len(separator) | 1 << 31) + separator  # the separator as an uncompressed LZ4 block
     largest = max(*sizes, *map(len, blocks))
     head = next(head for size, head in _LZ4_FRAMES.items() if largest <= size)
     pieces: list[Buffer] = [_LZ4_MAGIC, head]

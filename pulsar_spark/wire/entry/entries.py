@@ -1,8 +1,8 @@
 """Received entries by column, before their payloads are decoded; limits of their messages and items.
 
-Any producer can store a few bytes that decompress to millions of messages or items. An item is an item of a
-list or map, or a field found by name. A high compression ratio does not prove an attack, because equal rows
-compress as well. Decoding takes several microseconds a message, and about one microsecond an item. So an
+Any producer can store a few bytes that decompress to millions of messages or items. Items are elements of
+lists and maps, and fields found by name. A high compression ratio proves no attack, because equal rows also
+compress well. Decoding takes several microseconds a message, and about one microsecond an item. So an
 entry may have ITEMS_PER_BYTE items for each stored byte, and ITEMS_PER_UNCOMPRESSED for each uncompressed
 byte, which is enough for ordinary values. Further items use an allowance that all entries of a task share.
 """
@@ -299,7 +299,7 @@ class Entries:
 
 
 class Decoded(NamedTuple):
-    """The entries before the first corrupt entry; the error and the id of the corrupt entry, if any."""
+    """The entries before the first corrupt entry, and that entry's error and id; None: none is corrupt."""
 
     entries: Entries
     corrupt: CorruptError | None = None

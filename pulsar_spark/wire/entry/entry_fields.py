@@ -123,7 +123,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
             _add(found, body, row, field.number, value)
         for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
             number, value = unknown.field_number, unknown.data
-            # Protobuf stores an unknown CompressionType as an unknown field, but readers need the number.
+            # Protobuf keeps an unknown value of CompressionType among the unknown fields; readers need it.
             is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
             if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
                 _add(found, body, row, number, value)

@@ -78,7 +78,7 @@ def encode_origin(
         payload: stored payload of the entry; used only if the origin has no ``begin``.
         metadata: the entry's other metadata, serialized; unused if there is a ``begin``. Empty for a chunk.
     """
-    if metadata and origin.begin is None:  # so that it equals the result of ``metadata_before``
+    if metadata and origin.begin is None:  # orders the fields as ``metadata_before`` does
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
     run = origin.run | (_AGAIN if origin.is_again else 0)

@@ -52,8 +52,8 @@ _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the ca
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # maximum text fields before ``payload_size``: a key, and properties
 _MIN_DISTANCE = 8  # minimum mean bytes between guessed starts; checking one start uses 100 bytes of memory
-_MAX_INSIDE = 4  # maximum rounds that remove guessed starts inside of values
-_MAX_ZEROS = 8  # maximum words per message that look like a size; above, ``_starts_by_steps`` is faster
+_MAX_INSIDE = 4  # maximum rounds of ``_confirmed``; each removes wrong guesses
+_MAX_ZEROS = 8  # maximum words per message that ``_starts_by_search`` checks; above, steps are faster
 
 _LAYOUT = Layout(
     {
@@ -102,9 +102,9 @@ def _starts_by_search(body: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """Finds all positions that look like the first message's header; None if there are not ``count``.
 
     The search fails if a value contains such bytes by chance; text and most binary values do not.
-    A size of metadata below 1 KiB has four bytes: 0, 0, below 4, any. The body is searched as 16-bit words of
-    0 and a byte below 4. At an even start they are the first two bytes of a size, at an odd start its second
-    and third. Then the tag after the size must equal the first message's.
+    A metadata size below 1 KiB has the bytes 0, 0, 0 to 3, any. So the body is searched for 16-bit words with
+    the bytes 0, 0 to 3: bytes 1 and 2 of a size that starts at an even offset, or bytes 2 and 3 of one at an
+    odd offset. Then the tag after the size must equal the tag in the first message.
     """
     words = body[: (len(body) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
@@ -123,10 +123,10 @@ def _starts_by_search(body: npt.NDArray[np.uint8], count: int) -> Ints | None:
 
 
 def _confirmed(body: npt.NDArray[np.uint8], starts: Ints) -> Ints:
-    """Returns the guessed starts that are the end of another guessed message.
+    """Returns the guessed starts at which another guessed message ends; other guesses are inside of values.
 
-    All other starts are inside of values. Repeats the check after removals, because a removed start may have
-    confirmed another. Assumes that only texts below 128 bytes precede ``payload_size``.
+    Checks again after removals, because a removed guess may have confirmed another. Assumes that all fields
+    before ``payload_size`` are texts below 128 bytes.
     """
     last = len(body) - 1
     at = np.minimum(starts + 4, last)

@@ -70,14 +70,14 @@ class Fields:
     """The fields of n messages: numbers, and for other fields their positions in a buffer of bytes.
 
     Attributes:
-        start: start of each message, int64[n].
+        start: start of each message in the buffer, int64[n].
         value: starts and ends of the messages' values, int64[n] each.
         spans: field number -> (starts, ends, has) of bytes and texts; no item if no message has the field.
             If ``has`` is false, start and end are the message's ``start``, so that the starts ascend.
         numbers: field number -> (values, has), values as signed 64 bit; no item if no message has the field.
         properties: properties, ordered by row.
         alike: headers, if all have the same layout; then ``spans`` and ``properties`` are not set.
-        grid: ``start`` as a Grid, if the headers have the same layout and the starts form a grid; else None.
+        grid: ``start`` as a Grid of regular distances; None if ``alike`` is None, or distances are irregular.
     """
 
     start: Ints
@@ -198,7 +198,7 @@ class FieldLists:
 
 
 def int64s(count: int, kind: str = "q") -> array[int]:
-    """Returns ``count`` zeros of 64 bits."""
+    """Returns ``count`` zeros of 64 bits; ``kind``: type code of the array."""
     return array(kind, bytes(8 * count))
 
 
@@ -220,7 +220,7 @@ class HeaderLayout:
 
     Attributes:
         size: bytes of the header; the value follows.
-        may_differ: mask of the bits that may differ between messages, in whole words of 8 bytes.
+        may_differ: mask of the header's bits that may differ between messages, padded to words of 8 bytes.
         spans: field number -> start and end of its bytes, for fields of bytes.
         numbers: field number -> start and end of its varint, for numeric fields.
     """

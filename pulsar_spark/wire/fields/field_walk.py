@@ -91,7 +91,7 @@ def walk(
     that have the same next field.
 
     Args:
-        starts: ascending positions, at most ``cursor``; stored as start and end of each missing field.
+        starts: start of each message, ascending; also stored as the start and end of each missing field.
         cursor: start of each message's metadata.
         ends: end of each message's metadata, inside the body.
 
@@ -122,7 +122,7 @@ def walk(
         else:
             mine = rows[same], cursor[same] + width, limits[same]
             past = _walk_field(body, tag, *mine, layout, found, properties)
-            cursor = cursor.copy()  # because ``found`` may keep the old array
+            cursor = cursor.copy()  # a copy, because ``found`` may use the old array
             cursor[same] = past
         require(sum(len(found_rows) for found_rows, *_ in properties) <= max_properties)
     raise NotPlainError
@@ -196,7 +196,7 @@ def varints(body: Bytes, cursor: Ints, limits: Ints, max_size: int = LONGEST_VAR
     cursor = cursor + 1
     more = read > 0x7F
     longer = int(np.count_nonzero(more))
-    # After a byte above 0x7f, the next bytes are a varint of the higher bits. ``- 1`` subtracts the 0x80.
+    # After a byte above 0x7f, a varint with the higher bits follows. ``- 1`` removes this byte's flag, 0x80.
     if longer == len(more):
         rest, cursor = varints(body, cursor, limits, max_size - 1)
         values += (rest - 1) << 7
