@@ -1,7 +1,8 @@
-"""Acknowledger: acknowledges processed positions, after chunk probes if :class:`Partition` requires them.
+"""Acknowledger: acknowledges processed positions, if necessary after a probe for chunks of messages.
 
 A cumulative acknowledgement would lose a message of which only some chunks are processed. So a probe first
-searches the last processed entries for chunks. If it finds any, it requests the last entry's publish time.
+searches the last processed entries for chunks. If it finds any, it requests the last entry's publish time,
+by which :class:`Partition` decides when to acknowledge.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Acknowledger:
             _warn_of_chunks(partitions)
         positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
         for each, entry in probed.items():
-            # A probe without chunks is valid up to ``entry``; later entries may have been processed since.
+            # Entries after ``entry`` were not probed. So without chunks the acknowledgement ends there.
             positions[each] = each.settle(expire) if each.has_chunks else entry
         self.acknowledge(positions)
         return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)
@@ -105,7 +106,7 @@ class Acknowledger:
     def _take_acks(
         self, answers: Mapping[Partition, MessageId | PulsarError], due: Set[Partition] = frozenset()
     ) -> set[Partition]:
-        """Processes answers; returns the partitions of ``due`` whose consumer must be opened again."""
+        """Stores acknowledgement results; returns partitions in ``due`` whose consumer must be reopened."""
         lost = set()
         for partition, answer in answers.items():
             if isinstance(answer, MessageId):

@@ -71,7 +71,7 @@ class Taken(NamedTuple):
     """The probed entries of a partition that a batch reads.
 
     Attributes:
-        room: unused part of the partition's share, for entries that were not probed; None: take none of them.
+        room: unused part of the share, for entries after the probed ones; None: the batch reads none.
     """
 
     end: MessageId
@@ -143,7 +143,7 @@ class Admission:
             # The first turn is random, because short runs must not always read the same partitions.
             named = {each.topic: each for each in open_}
             turn = in_turn(named, self._last_turn or random.choice([*named]), count)
-            self._last_turn, count = turn[-1], None  # the second round plans all others, with a single wait
+            self._last_turn, count = turn[-1], None  # None: the second round plans all others
             planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
                 break  # the remaining partitions have the next turns
@@ -241,7 +241,7 @@ class Admission:
         for partition, found in scans.items():
             if isinstance(found, PulsarError):
                 continue
-            # The partition may have been deleted, or its position moved back, since the scan began.
+            # Useless entries: the partition was deleted, or its position moved back, since the scan began.
             if partition not in starts or not found.follow(starts[partition]):
                 found.close()
                 continue

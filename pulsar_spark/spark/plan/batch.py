@@ -1,13 +1,13 @@
-"""The tasks of a read: of a stream's micro-batches by MicroBatchPlanner, of a batch by :func:`plan_read`.
+"""The tasks of a read: MicroBatchPlanner plans a stream's micro-batches, :func:`plan_read` a batch read.
 
 A batch reads the present messages of the topics, between the user's start and end.
 
-A micro-batch reads the messages after each partition's processed position, within the user's limits. It reads
-no messages of a partition if
+A micro-batch reads the messages after each partition's processed position, within the user's limits. It
+leaves out a partition for these reasons:
 
-    the partition is not OPEN (``Life``)      its broker is silent, it follows an unread segment, or is done
-    its entries could not be probed in time   it is left out for a while, so that other partitions are read
-    the topic ended before its position       Spark must first checkpoint the new position
+    the partition is not OPEN (``Life``)       its broker is silent, it follows an unread segment, or is done
+    its entries could not be probed in time    other partitions must not wait; it is tried again after a pause
+    its topic ends before its position         Spark must first checkpoint the topic's end as its position
 """
 
 from __future__ import annotations
@@ -117,10 +117,10 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """Returns the ranges of ``(start, end]``, except of partitions deleted or ending before ``start``.
+        """Returns the ranges of ``(start, end]``; leaves out partitions deleted or ending before ``start``.
 
         Args:
-            partitions: state of each partition, in which ``is_start_time_found`` is stored.
+            partitions: state of each partition; its ``is_start_time_found`` is updated.
         """
         planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
         existing = [
@@ -147,11 +147,11 @@ class MicroBatchPlanner:
         )
 
     def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
-        """Sets each range's ``begins``: the position after which the broker had all messages at planning.
+        """Sets each range's ``begins``: at planning, the broker had all of its messages after this position.
 
         For a range within a ledger, ``begins`` is the range's start, because the broker keeps a ledger with
-        unread messages. Otherwise the start's ledger may be consumed and deleted, so ``begins`` is the
-        position before the first stored message of the range.
+        unread messages. Otherwise the start's ledger may be consumed and deleted. Then ``begins`` is the
+        position before the range's first message that is stored, or that the planner knew.
         """
         if self._client.read_compacted:
             return ranges

@@ -93,13 +93,13 @@ class BrokerProbe:
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
-        """Finds the ledgers of entries by their numbers in a track; stores the ledgers' ends in the track."""
+        """Finds the ledgers of a track's entries by their numbers, by topic; adds their ends to the track."""
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
-        """Returns, by topic, the number of messages in a range's first entry, which never changes.
+        """Estimates, by topic, the messages per entry: the number in the range's first entry.
 
-        A range of one entry cannot be split, and is left out.
+        A repeated plan has the same estimate. A range of one entry cannot be split, and is left out.
         """
 
         def first_messages(each: Range) -> float:
@@ -210,7 +210,7 @@ class KnownEntries:
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
-                # A chunk completes no message. So a round requests at least as many messages as known chunks.
+                # Known chunks complete no message, so the round requests at least as many more.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = (self.limit.size if size is None else min(self.limit.size, size)) - known
             try:

@@ -191,14 +191,14 @@ class Witnesses:
             clusters, before = self._copied_from(witness), self._if_returned(checkpoint.left)
             is_original = self._is_original_here(witness)
             if before is not None and is_original:
-                clusters = [""]  # unknown, because the witness is a copy from this cluster
+                clusters = [""]  # one cluster, of unknown name: its witness is a copy of an entry here
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or is_original
         except TopicNotFoundError:
             return
         except PulsarError as error:
             raise error.located(str(witness.topic)) from error
-        is_known = checkpoint.left is before  # a query that has moved may only return
+        is_known = checkpoint.left is before  # after a move, a query may only return to the cluster it left
         if len(clusters) == 1 and is_known and not self._client.read_compacted:
             if before is not None or not is_held:
                 raise MovedError(clusters[0], before)
@@ -259,7 +259,7 @@ class Witnesses:
             missing: partitions that lacked the subscription before it was opened there.
             answers: the broker's answers when the subscription was opened.
         """
-        if witness is None:  # all partitions were empty, with positions (ledger, -1): compare these
+        if witness is None:  # all partitions were empty, so compare their positions (ledger, -1)
             named = self._options.start.named
             known = {
                 topic: each
@@ -426,7 +426,7 @@ class Moves:
     def _search(
         self, cluster: str, topic: TopicName, start: MessageId, end: MessageId = MessageId.LATEST
     ) -> tuple[MessageId, Copied, Copied]:
-        """Returns the position to continue from in this cluster, and copies around ``start`` and ``end``."""
+        """Returns the position to continue from here, and the copies next to ``start`` and to ``end``."""
         here = copied_partition(self._client, topic, cluster)
         before = here.around(start)
         return here.start_after(before, self._margin_ms), before, here.around(end)

@@ -215,7 +215,7 @@ def judge_answer(
     Args:
         acknowledged: last known position of the subscription.
         asked: position up to which acknowledgements were sent before the request, confirmed or not.
-        next_seen: first known message after ``position``; a position up to ``position`` if none was known.
+        next_seen: first known message after ``position``; ``position`` or an earlier one if none is known.
         goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
     """
     if is_processed and _is_set_back(position, last, mark_delete):
@@ -231,7 +231,7 @@ def judge_answer(
     if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
-    # Brokers remove only acknowledged ledgers. Without the query's acknowledgement, it was another program's.
+    # Brokers remove only acknowledged ledgers. If the query acknowledged less, another program did it.
     is_unasked = is_processed and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_entry and not has_skipped and not is_unasked:
         return _FINE
@@ -289,7 +289,7 @@ class LossReporter:
 
     Attributes:
         count: number of losses reported as warnings.
-        deleted: the most recently deleted partitions, which lost no messages; deleted while the query ran.
+        deleted: partitions deleted while the query ran, without lost messages; at most the last 1000.
     """
 
     def __init__(self, *, fail_on_data_loss: bool) -> None:

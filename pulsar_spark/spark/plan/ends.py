@@ -145,7 +145,7 @@ class EndTracker:
             tail = partition.tail
             if tail is None:
                 continue
-            # If the tail has an entry after the known end, the end is requested before ``follow`` is called.
+            # If the tail has passed the known end, ``follow`` is not called yet: first the end is requested.
             has_news = tail.has_passed(partition.schedule.last.whole_entry) or not partition.follow(tail)
             is_late = now >= partition.schedule.known_until + _FOLLOWS_WITHIN
             if has_news or (is_late and not tail.was_waiting):
@@ -190,7 +190,7 @@ class EndTracker:
                 partition.close_tail()
             elif tail.reached <= known:
                 self._schedule_next_ask(partition, now, count)
-            # Otherwise the tail has an entry after the answered end, so the end is requested again soon.
+            # If the tail has passed the answered end, the partition stays active: its end is requested again.
         without = [each for each in partitions if each.tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([each for each in without if each.schedule.is_idle(now)], count)
@@ -224,11 +224,11 @@ class EndTracker:
             pauses.succeeded(partition)
             end = partition.schedule.last.whole_entry
             partition.tail, partition.is_behind = tail, tail.after < end
-            # Called now, so that the tail receives entries even if the next trigger runs much later.
+            # ``follow`` is called now, so that the tail receives entries even if the next trigger is late.
             follows = partition.follow(tail)
             self._schedule_next_ask(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # an arrival before ``partition.tail`` was set was ignored
+                self._arrivals.add(partition)  # reported again: it was ignored while the tail was not set
 
 
 class QuietTime:
@@ -268,7 +268,7 @@ class QuietTime:
         self._start = None
 
     def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
-        """Whether there is nothing to plan: the same objects as in :meth:`begin`, before its ``until``."""
+        """Whether there is nothing to plan: the arguments are those of :meth:`begin`, ``until`` is later."""
         is_same = self._start is start and self._partitions is partitions and self._limited == limited
         return is_same and now < self._until
 

@@ -91,8 +91,8 @@ class LossCheck:
     def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
         """Checks for data loss if the subscription's position is after the end of an unfinished batch 0.
 
-        If this run has created the subscription, it does not count as removed, because the earlier run may
-        not have created it.
+        A subscription that this run has created does not count as removed, because the earlier run may have
+        ended before it created the subscription.
         """
         for topic in sorted(ends.keys() & subscription.partitions.keys()):
             end, state = ends[topic], subscription.partitions[topic]
@@ -262,7 +262,7 @@ class Checkpoint(NamedTuple):
         """Returns a checkpoint whose last micro-batch must run again.
 
         Its field ``processed`` lacks deleted partitions, which are not in ``end``. It also lacks partitions
-        that end before ``start``: their topic has lost its last messages, as the plan of the batch reported.
+        whose ``end`` is before ``start``: the first plan of the batch has reported their lost messages.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {

@@ -51,7 +51,7 @@ class Left(NamedTuple):
     witness: Witness | None = None
 
     def unread(self, topic: TopicName) -> CopyRange | None:
-        """Returns which copies to read: of entries that the query has not read in ``cluster``; None: all."""
+        """Returns the entries of ``cluster`` that are unread, so their copies must be read; None: all."""
         position = self.positions.get(topic)
         return None if position is None else CopyRange(self.cluster, position, self.time_ms)
 

@@ -56,7 +56,7 @@ from pulsar_spark.spark.plan.broker_probe import KnownEntries
 PROBED_ENTRIES = 16
 _PROBED_FOR = 10.0  # seconds for which a probe without chunks is valid
 _DATED_FOR = 1.0  # seconds between two probes of a ledger for publish times, if chunks were found
-# Seconds to wait before a probe: for the tail's entries, after a probe of an older ledger, after a failure.
+# Seconds without a probe: while waiting for the tail, after a failed probe, or after one of an older ledger.
 _PATIENCE = 1.0
 # Maximum pause after a failed probe, as a multiple of its duration, because the query waits for probes.
 # Pauses grow with each failure, because a single failure may be caused by an unload of the topic.
@@ -65,14 +65,14 @@ _MAX_REST = 10
 _KNOWN_FOR = 0.05
 # Seconds without a new message before a tail is opened, because opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after which the end is requested although the tail has received nothing.
+# Minimum seconds after which the end is requested although the tail has received nothing.
 _ASKED_ANYWAY = 10.0
-_ASKED_ANYWAY_EACH = 0.5  # or this number of seconds for each partition of the query, if that is longer
-_STEP = 5.0  # these request times are rounded up to multiples of 5 s, so that many are sent at once
+_ASKED_ANYWAY_EACH = 0.5  # the same minimum in seconds, but for each partition of the query
+_STEP = 5.0  # seconds; times of these requests are rounded up to multiples of it, to send many at once
 
 
 class Life(Enum):
-    """The states of a partition since the subscription was opened; if several apply, the last one counts."""
+    """States of a partition after the subscription was opened; if several apply, the last listed counts."""
 
     OPEN = "micro-batches read it"
     HELD = "it is a segment that follows one which is not read to its end"
@@ -122,7 +122,7 @@ class EndSchedule:
 
     @classmethod
     def of(cls, last: MessageId, now: float) -> EndSchedule:
-        """Returns the schedule after the broker's first answer, the end ``last``."""
+        """Returns the schedule after the broker's first answer; ``last``: the end in this answer."""
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
     def due_at(self, *, has_news: bool) -> float:
@@ -165,10 +165,10 @@ class Partition:
         backlog: number of entries in ``(position, last]`` at the last trigger; None if unknown.
         frozen_end: end of a run that reads only messages that existed at its start; None in other runs.
         is_set_back: whether the topic ends before the checkpointed position; then ``start`` replaces it.
-        is_start_time_found: whether the user's start time was found, so that later batches are not searched.
-            None: this run has not searched yet.
-        time_begins: position after which the start time was found in this run.
-        asked_at: request time of ``last``; the answer may be newer.
+        is_start_time_found: whether a message at or after the user's start time was found; then later batches
+            are not searched. None: this run has not searched yet.
+        time_begins: position before the first message at or after the start time, if this run found it.
+        asked_at: time of the request that returned ``last``; the answer may be newer.
         asked: position up to which this run has sent acknowledgements, confirmed or not.
         asked_before: ``asked`` at the request of ``last``; the answer does not show later acknowledgements.
         goes_on: position directly before the next ledger, if the broker removed the ledger of ``position``.
@@ -273,7 +273,7 @@ class Partition:
 
     @property
     def may_hide_end(self) -> bool:
-        """Whether a broker's answer "no message" may be wrong: there was one, or the topic has ended."""
+        """Whether an answer "no message" may be wrong, because there was a message or the topic has ended."""
         tail = self.tail
         has_tail_seen = tail is not None and (tail.topic_end is not None or tail.newest.is_entry)
         has_had = self.last.is_entry or self.consumer.topic_end is not None or has_tail_seen

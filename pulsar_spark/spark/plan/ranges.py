@@ -29,7 +29,7 @@ _MAX_ENTRIES = 512
 _MAX_RANGES = 64
 # Assumed messages per entry: the default maximum of a producer's batch.
 _MESSAGES_PER_ENTRY = 1000
-# After this number of counts that find no ledger's end (rollovers, a growing topic), a cut may be inexact.
+# Maximum successive requests without a new ledger end (rollovers, new entries); then a cut may be inexact.
 _MAX_FAILURES = 20
 
 # The ranges that one task reads, one after another.
@@ -72,9 +72,9 @@ def plan_batch(
     """Returns a range for each partition of a batch read with messages between its start and end.
 
     Args:
-        starts: resolved starts, exclusive, by partition. A position before the first stored message means
-            that message.
-        ends: resolved ends of the same partitions. A position after the last message means that message.
+        starts: by partition, the position after which to read; if older messages are deleted, reading begins
+            at the first stored one.
+        ends: position up to which to read each partition, at most its last message.
         bounds: by partition, the position before the broker's first entry, and the last visible message.
     """
     ranges = []
@@ -93,7 +93,7 @@ class SplitSource(Protocol):
         """Returns a :class:`Track` for each range, by topic, which numbers its entries across ledgers."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Finds the ledgers of entries by their numbers in a track; stores the ledgers' ends in the track."""
+        """Finds the ledgers of a track's entries by their numbers, by topic; adds their ends to the track."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """Returns estimates of the messages per entry, by topic."""
@@ -145,7 +145,7 @@ class Track:
     """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
 
     Args:
-        length: number of the range's entries. None: computed, of several ledgers only for the last one.
+        length: number of the range's entries. None: computed, over several ledgers only the last one's.
     """
 
     def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:
@@ -172,13 +172,13 @@ class Track:
 
         Args:
             number: number of the entry.
-            count: function that returns the last entry before a position, and the number of the range's
-                entries from that position on. After a rollover the entry may be ``(ledger, -1)``.
+            count: function of a position; returns the last entry before it, and the number of the range's
+                entries from it on. After a rollover, ``(ledger, -1)`` may be returned as the entry.
         """
         first = failures = 0  # ``first``: lowest possible ledger id of the entry
         for turn in itertools.count():
             (before, lower), (after, upper) = self._around(number)
-            # Unless ``lower`` is the range's start, it is a ledger's last entry. The wanted entry is later.
+            # Unless ``lower`` is the range's start, it ends its ledger, so the entry is in a later ledger.
             first = max(first, lower.ledger + bool(before))
             if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
                 return

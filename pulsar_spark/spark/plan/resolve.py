@@ -121,7 +121,7 @@ def before_time(
         return last
     search = partial(client.first_at, topic, time.ms, round(1000 * margin))
     if looks_back and begin.is_entry:
-        # If the ledger of ``begin`` is deleted, this probes the first message that is still stored.
+        # If the ledger of ``begin`` is deleted, ``probe_entry`` returns the first message still stored.
         is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
         if is_in_time or search(MessageId.EARLIEST, begin) is not None:
             return begin

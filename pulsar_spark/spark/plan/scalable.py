@@ -257,7 +257,7 @@ class ScalableTopics:
         final = {name: before[name] for name in sealed if name in before}
         for name, end in zip(new, ends, strict=True):
             if isinstance(end, MessageId):
-                if not layout.segments[name].is_legacy:  # a migrated topic's partition may not have ended
+                if not layout.segments[name].is_legacy:  # a migrated partition is sealed before it ends
                     final[name] = end
             elif not isinstance(end, TopicNotFoundError):  # brokers may remove a segment at any time
                 raise end
@@ -357,7 +357,7 @@ class ScalableTopics:
             raise _as_retriable(error) from error
 
     def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
-        """Whether a removed segment may have had unknown messages after a position."""
+        """Whether a removed segment may have had later messages that subscription ``name`` did not retain."""
         order = self._orders.get(segment.base)
         final = None if order is None else order.final_ends.get(segment)
         if segment in self._unheld:
@@ -386,7 +386,7 @@ class ScalableTopics:
         return {topic: count for topic, count in found.items() if count}
 
     def take_changed(self) -> bool:
-        """Whether segments may differ from the last list; partitions of ``keep_legacy`` count only once."""
+        """Whether segments may differ from the last list; True once if ``keep_legacy`` added partitions."""
         lacks_legacy, self._lacks_legacy = self._lacks_legacy, False
         watches = [*self._layouts.values()]
         return lacks_legacy or self.has_other_names or any(watch.changed for watch in watches)
@@ -473,7 +473,7 @@ class ScalableTopics:
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
         }
-        # A segment keeps ``done`` while its topic has it, or while its acknowledgement is due (``planned``).
+        # A segment stays ``done`` while it exists (``partitions``) or is not acknowledged (``planned``).
         return ends | dict.fromkeys(done_in(start.positions) & {*partitions, *planned}, DONE)
 
     def forget(self, partition: TopicName) -> bool:

@@ -1,10 +1,10 @@
 """SourceReporter: makes the reports of one source in one run of a query, and probes its backlog for them.
 
-:class:`EntrySampler`: brokers count entries, and an entry is a batch of any size. At most every ten seconds,
-the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. A run waits up
-to three seconds for each probe until one has succeeded.
+:class:`EntrySampler` estimates messages and bytes of the backlog, because brokers only count its entries. At
+most every ten seconds, it probes the first entries of the longest backlog, about 256 KiB, with a non-durable
+reader. Until a probe has succeeded, a run waits up to three seconds for each.
 
-:class:`OldestMessages`: at each trigger, the publish time of a partition's first unprocessed message:
+:class:`OldestMessages` tracks the publish time of each partition's first unprocessed message:
 
     known                                                          its time
     a probe at this position has returned it                       PROBED: exact
@@ -13,7 +13,7 @@ to three seconds for each probe until one has succeeded.
     nothing                                                        UNKNOWN
 
 If a time may be more than a second too early, the message is probed, a few at each trigger: unknown times
-first, then the earliest. If many partitions have such times, TRIGGER times are not probed: some partition
+first, then the earliest. If many partitions have inexact times, TRIGGER times are not probed: some partition
 received a message soon after the trigger, so the oldest time of them all is nearly exact. So a query that
 keeps up probes little.
 """

@@ -90,7 +90,7 @@ def start_query(
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
         at_end = {topic for topic, start in starts.items() if start is PositionWord.LATEST}
         answers = subscription.open(scalable.initial_positions(starts, at_end))
-        scalable.register(with_segments, name)  # after ``open``, because it would begin at earliest
+        scalable.register(with_segments, name)  # after ``open``: this creates a subscription at earliest
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -138,7 +138,7 @@ def start_before(
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
-        started.subscription.partitions[topic].is_start_time_found = False  # later batches search for it
+        started.subscription.partitions[topic].is_start_time_found = False  # later batches search again
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 
@@ -173,8 +173,8 @@ def after_start_times(
 ) -> list[Range]:
     """Skips messages that were published before ``startingTime`` but stored after the query had begun.
 
-    ``partitions``: state of each partition; stores where the time was found. Spark plans a micro-batch again
-    for each further use of the stream in a query, such as a self-join.
+    ``partitions``: state of each partition, which stores the position found. A query may use a stream twice,
+    as in a self-join. Then Spark plans each micro-batch again, and the stored position is used.
     """
     start = options.start
     searched: dict[TopicName, Callable[[], MessageId]] = {}

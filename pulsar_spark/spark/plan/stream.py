@@ -184,7 +184,7 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
                 deleted.append(partition)
-        # The check of the answers has used all reported deletions of these partitions, so they are dropped.
+        # The reported deletions of these partitions are dropped, because the check has used them.
         self._topics.forget_deleted([each.topic for each in answers])
         self._ends.renew_tails(list(answers), len(subscription.partitions))
         for partition in deleted:
@@ -209,7 +209,7 @@ class QueryPlanner:
         """Records which segments must not be read yet, because an older segment is not read to its end.
 
         If a sealed segment is read to its last visible message, its broker is asked whether it has ended,
-        because open transactions may add messages. Returns such segments that have not ended.
+        because open transactions may add messages. Returns the read segments not known to have ended.
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions

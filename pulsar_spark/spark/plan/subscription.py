@@ -131,7 +131,7 @@ class Subscription:
         return OpenAnswers(opened, failed, gone)
 
     def _open_one(self, topic: TopicName, position: InitialPosition) -> _Opened:
-        # ``create`` is set for partitions, because brokers remove idle partitions that the topic still has.
+        # Missing partitions are created again, because brokers remove idle partitions of existing topics.
         options = SubscriptionOptions(
             name=self.name,
             durable=True,
@@ -290,7 +290,7 @@ class Subscription:
         for each in partitions:
             if each in busy or each in answers:
                 continue
-            # The time of the request counts, because new entries may be missing in the answer.
+            # Records the time of the request, because the answer may lack entries stored after it.
             each.requested(now)
             self._answers.pop(each, None)  # an old answer does not show later acknowledgements
             calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
@@ -311,7 +311,7 @@ class Subscription:
     ) -> LastMessageId:
         """Returns a partition's end, even if the broker reports an older end or none.
 
-        ``seen``: entry that is known to be visible, or a partition whose ``last`` is.
+        ``seen``: a known visible entry, or a partition, which has it as its field ``last``.
         """
         answer = consumer.last_message_id()
         seen = seen.last if isinstance(seen, Partition) else seen
@@ -352,9 +352,9 @@ class Subscription:
     def note_ends(self, is_expected: Callable[[TopicName], bool] = lambda topic: False) -> None:
         """Records which topics have ended; warns of each once.
 
-        The broker reports the end to the subscription's consumer, which has no permits, only when it
-        acknowledges the last message, or if the topic is terminated later. A tail (``client/reading/probe``)
-        has a permit, so it always receives the end.
+        The subscription's consumer has no permits. So it receives the end only when it acknowledges the last
+        message, or when the topic is terminated after that. A tail (``client/reading/probe``) has a permit,
+        so it always receives the end.
 
         ``is_expected``: function that returns whether a topic is a segment, which ends because newer segments
         follow.

@@ -21,8 +21,8 @@ _REPORT_TIMEOUT = 2.0
 
 _LIST = "list"  # the only key of the pending calls
 
-# Maximum topics of one namespace that are watched one by one. Partitions of more topics are listed once a
-# minute.
+# Maximum topics of a namespace that have a watch each. If there are more, their partitions are listed once a
+# minute instead.
 _MAX_WATCHES = 100
 
 
@@ -84,7 +84,7 @@ class PatternTopics:
     def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
         self._client = client
         self._pattern = pattern
-        # By topic: partitions in the last list (None: only a watch named the topic), and all partitions.
+        # By topic: its partitions in the last list (None: only a watch named it), and all looked up.
         self._known: dict[TopicName, tuple[frozenset[TopicName] | None, Sequence[TopicName]]] = {}
 
     def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
@@ -321,7 +321,7 @@ class Topics:
 
 
 def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
-    """Returns the topics that are not scalable, without those also in ``topics`` as scalable topics."""
+    """Returns the classic topics, except those that ``topics`` also contains as scalable topics."""
     names = dict.fromkeys(topic.base for topic in topics)
     return [name for name in names if not name.is_scalable and name.scalable not in names]
 

@@ -188,7 +188,7 @@ class _Assembler:
             return
         count, first = len(messages), 0
         ends = [count]
-        # ``max_bytes`` limits the size of the entries, not of the columns.
+        # ``max_bytes`` limits the bytes of the entries; the columns made from them may be larger.
         if count >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
             sizes = pc.fill_null(pc.binary_length(messages.value), 0).to_numpy()
             offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))

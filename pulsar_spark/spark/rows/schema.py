@@ -400,5 +400,4 @@ def _has_not_null(kind: DataType) -> bool:
     return False
 
 
-# The schema of the default columns.
 SOURCE_SCHEMA = RowColumns().schema

@@ -154,10 +154,10 @@ class RecordFormat:
         return text if self._key is None else self._signature(self._key, text) + text
 
     def decode(self, value: bytes) -> CommitRecord | None:
-        """Decodes stored bytes; None if there is a key and the bytes are not signed with it.
+        """Decodes stored bytes; None if the query has a key, and their signature is missing or invalid.
 
-        Raises CorruptError: the bytes are signed with the query's key, or there is no key, but they are not a
-        record: another version wrote them.
+        Raises CorruptError: the JSON is not a record. It was written by another version or, without a key,
+        by another program.
         """
         signature, text = b"", value
         if not value.startswith(b"{"):

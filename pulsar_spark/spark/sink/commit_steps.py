@@ -82,9 +82,9 @@ def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: Top
 
 
 def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -> list[TxnId]:
-    """Returns the transactions to abort after a failed micro-batch: all open ones that its intent lacks.
+    """Returns the transactions to abort after a failed micro-batch: open ones that its intent does not name.
 
-    Once an intent is written, the next run ends its transactions, because the log shows which are committed.
+    The next run ends the transactions in the intent, because the log shows which are committed.
     """
     begun = log.intent.transactions if log.intent is not None and log.intent.batch == batch else ()
     return sorted(log.opened.union(written).difference(begun))
@@ -102,7 +102,7 @@ def _finish_earlier(earlier: Intent, log: LogState, topic: TopicName) -> Steps[b
         yield CommitStep(CommitAction.REPORT_REPLAY, intent=earlier)
         yield from _commit_rest(earlier, log, topic)
     else:
-        # All must end, because an open transaction hides the later markers in the log.
+        # The other transactions must end, too, because an open one hides later markers in the log.
         yield from _take(CommitAction.ABORT, earlier.transactions[1:])
     return is_committed
 

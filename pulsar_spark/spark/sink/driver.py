@@ -44,7 +44,7 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
     """
     client, reports = shared_client(options.client), _reports(messages)
     query = next((each.query for each in reports if each.query is not None), None)
-    if reports and query is None:  # raises with effectively-once; no task has written rows
+    if reports and query is None:  # without a query, effectively-once is an error; nothing is written
         decide_dedup(options.delivery, is_micro_batch=False, has_sequence_ids=False, has_initial_id=False)
     if options.transaction_timeout is not None:
         if batch is None:

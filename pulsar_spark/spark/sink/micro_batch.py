@@ -10,8 +10,8 @@ number is one that no topic has had yet. Spark's job group identifies the run. I
 group, the count continues over runs.
 
 In streams, writes are counted to see whether a micro-batch may be a replay. Only the first micro-batch of a
-run can be a replay. A later micro-batch is recognized by the run's earlier counts. If Spark repeats a whole
-stage, its tasks look like first attempts. Then the broker's last sequence ids show the repetition.
+run can be a replay. It is not the first if the run has counted a write of an earlier one. If Spark repeats a
+whole stage, its tasks look like first attempts. Then the broker's last sequence ids show the repetition.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _first_batch(text: str | None, run: str, batch: int) -> int:
 
 
 def _next(numbers: Mapping[str, int], topic: TopicName | None) -> int:
-    """Returns the number of the next write: the maximum count of topics that may share its partitions."""
+    """Returns the next number: the maximum count of topics that may share partitions with ``topic``."""
     if topic is None:
         return max(numbers.values(), default=0)
     same, parts = {str(None), str(topic), str(topic.base)}, f"{topic.base}-partition-"

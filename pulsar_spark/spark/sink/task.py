@@ -79,7 +79,7 @@ def write_task(
     micro = None if log is None else micro_batch()
     if micro is None:
         return report
-    # ``micro_batch`` lets the driver count the write, so later micro-batches of the run do not read the log.
+    # The driver counts a write with ``micro_batch``, so later micro-batches of the run do not read the log.
     return replace(report, micro_batch=(micro.query, micro.run, micro.number))
 
 
@@ -124,13 +124,13 @@ def _send(
             while some := list(islice(messages, writers.in_parallel)):
                 writers.send(some)
         if dedup is not None and dedup.may_be_replay and options.topic is not None:
-            writers.of(options.topic)  # also without rows, because an earlier run may have written rows
+            writers.of(options.topic)  # even without rows, because an earlier run may have written some
         writers.finish()
     if chosen is None and writers.topics:
         warn_of_bytes(client, next(iter(writers.topics)))
     guarantee = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
-    # Set if the task deduplicates: then the driver must count the write.
+    # Not None if the task deduplicates, because the driver must count the write in this case.
     of_batch = None if micro is None or dedup is None else (micro.query, micro.run, micro.number)
     query = None if micro is None else micro.query
     report = TaskReport.of(writers.sent, query, retry_count() - retries_before)

@@ -97,7 +97,7 @@ class TopicEncoders:
         """Returns the encoder for the schema version of the rows that an earlier run has stored.
 
         None if no row is stored, if ``schema`` has the same version, or if the version does not fit the rows.
-        In the last case the stored rows count as different.
+        If it does not fit, the rows are written with ``schema``, and so differ from the stored rows.
         """
         if self._replay is None:
             return None
@@ -159,10 +159,10 @@ def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | 
 
 
 def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, VersionedSchema | None]:
-    """Returns the options, completed by the topic's latest schema and the user's schemas; and that schema.
+    """Returns the options, completed by the topic's latest schema and the user's; and the latest schema.
 
     The topic's schema determines the encoding and whether values have keys. If rows name topics, or the topic
-    has no schema, the user's options do, and the second result is None.
+    has no schema, the user's options determine both, and None is returned instead of the schema.
 
     Raises:
         OptionError: the user's schema is invalid, or has no effect.

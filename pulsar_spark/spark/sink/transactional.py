@@ -53,8 +53,8 @@ def write_in_transaction(
     """Writes one task's rows in a transaction, which is aborted if the write fails.
 
     The broker aborts the transaction after ``ttl`` seconds. ``log``: the query's log; None in a batch write.
-    ``write`` has closed all its producers when it returns or raises. If an earlier run has committed the
-    micro-batch, no row is sent, but all rows are read, because Spark stores operators' state at the last row.
+    ``write`` must close all its producers before it returns or raises. If an earlier run has committed the
+    micro-batch, all rows are read but not sent, because Spark's operators save their state at the last row.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
@@ -100,7 +100,7 @@ def commit_batch(
 
 
 def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
-    """Aborts the transactions of a failed micro-batch. If its intent names some, the next run ends these.
+    """Aborts the transactions of a failed micro-batch, except those in its intent: the next run ends them.
 
     If no task has succeeded, no report names the query's log. Then the next commit aborts the transactions.
     """
