@@ -67,12 +67,12 @@ class Role(Enum):
 
 # Type of a command sent without a request -> receiver, the body's name, and the receiver's id in the body.
 _UNREQUESTED: dict[int, tuple[Role, str, str]] = {
-    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # outside of Messages objects
+    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # if not in a Messages object
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
     _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
     _Type.REACHED_END_OF_TOPIC: (Role.CONSUMER, "reachedEndOfTopic", "consumer_id"),
     _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # a producer's is ignored
-    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # outside of Receipts objects
+    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # if not in a Receipts object
     _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
@@ -181,10 +181,10 @@ class SendMark:
 
 
 class OutgoingQueue:
-    """The frames to send on a connection, in groups; each group is in one or more buffers.
+    """The frames to send on a connection. A group is a sequence of buffers that no other frame interrupts.
 
     A broker that throttles publishing reads a connection slowly. Then producers' frames wait in this queue.
-    Urgent frames are sent first; other frames keep their order. Frames are never interleaved.
+    Urgent frames are sent first; groups keep their order.
     """
 
     def __init__(self) -> None:
@@ -267,7 +267,7 @@ class Connection:
         self._pongs_due = 0
         self._lists: set[int] = set()  # requests for lists of topics; kept after their timeout until answered
         self._next_request = 0
-        self._is_challenged = False  # whether an AUTH_CHALLENGE waits for its event
+        self._is_challenged = False  # whether an AUTH_CHALLENGE has no Challenged event yet
         self._is_logging_in = False
         self._next_challenge = now
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)

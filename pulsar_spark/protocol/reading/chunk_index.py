@@ -95,7 +95,7 @@ class ChunkIndex:
             self._chunks.add([chunk])
 
     def read_up_to(self, end: MessageId, publish_times: npt.NDArray[np.int64]) -> None:
-        """Extends the searched part to ``end``; ``publish_times``: of the last entries, ms, int64[n]."""
+        """Extends the searched part to ``end``; ``publish_times``: int64[n] in ms, of the last n entries."""
         if end > self.high:
             self.high = end
             self._near = np.concatenate((self._near, publish_times))[-_NEIGHBOURS:]

@@ -1,9 +1,9 @@
 """Copies that a replicator made: finds where a query continues after it has moved to another cluster. Pure.
 
 Message ids differ between clusters, and overlap by chance. A replicator copies the entries of its cluster in
-their order, with publish times. A copy carries its source: the cluster where it was produced, and its
-position there. A query keeps a witness, an entry that it has read. If the broker has another entry at the
-witness's id, the query now reads another cluster.
+their order, with publish times. A copy names its source: the cluster that first stored the entry, and the
+entry's position there. A query keeps a witness, an entry that it has read. If the broker has another entry
+at the witness's id, the query now reads another cluster.
 
 A replicator may repeat copies from an earlier entry on, in order. So each copy of an entry is followed by
 copies of all later entries. If a query had read the other cluster up to a position:
@@ -38,7 +38,7 @@ _ALL = (-1, (1 << 31) - 1)
 
 
 class Source(NamedTuple):
-    """The cluster where a copy was produced, and its position there; None if the replicator sent none."""
+    """The cluster that first stored a copied entry, and the entry's position there (None if unknown)."""
 
     cluster: str
     position: MessageId | None
@@ -109,7 +109,7 @@ class CopyRange(NamedTuple):
     up_to: MessageId = MessageId.LATEST
 
     def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
-        """Returns (after, last): batch indexes of an entry to read are ``after + 1`` to ``last``; None: none."""
+        """Returns (after, last): wanted batch indexes of an entry are in ``(after, last]``; None: none."""
         place = None if source is None or source.cluster != self.cluster else source.position
         if place is None or publish_time > self.time_ms:
             return _ALL
@@ -128,7 +128,7 @@ class Copied(NamedTuple):
 
     Attributes:
         last_read: copy of the last entry up to the position; None if it is deleted, or has not arrived.
-        next: copy of the next entry; None if it has not arrived.
+        next: first copy of an entry after the position; None if none has arrived.
     """
 
     last_read: StoredEntry | None

@@ -1,8 +1,8 @@
 """Range, and RangeProgress: the position in a range, and the lost part of the range. Pure.
 
-A range is ``(start, end]``. Brokers do not report three things: a reader begins after deleted data; a message
-TTL or trimming has moved it; the rest of a range is never delivered (markers of transactions, aborted or
-compacted messages). So RangeProgress decides by the broker's answers:
+A range is ``(start, end]``. Brokers do not report that a reader begins after deleted data, that message TTL
+or trimming has moved a reader, or that the rest of a range is invisible: never delivered, like transaction
+markers, and aborted or compacted messages. So RangeProgress decides by the broker's answers:
 
     event                                               decision
     reader begins at a later ledger's start             continue there; but probe if that is after
@@ -17,9 +17,9 @@ compacted messages). So RangeProgress decides by the broker's answers:
 
 A gap lies between the position and the next received entry, unless these are consecutive entries of one
 ledger. The reader's mark-delete position, requested after that entry, decides. The reader acknowledges
-nothing while entries arrive, so its mark stays before the first visible entry that it received:
+nothing while entries arrive, so this position stays before the first visible entry that it received:
 
-    mark                            decision
+    mark-delete position            decision
     at or before the position       empty: the broker has not moved the reader past the position
     in the gap                      the broker skipped invisible entries, or moved the reader: probe
     at or after the received entry  the broker moved the reader: read again from the position
@@ -165,7 +165,7 @@ class RangeProgress:
         return False
 
     def _is_late(self, begins: MessageId) -> bool:
-        """Whether a reader that begins after ``begins`` misses messages that the planned range had."""
+        """Whether a reader that begins after ``begins`` misses messages that existed when planning."""
         is_after_end = self._visible and begins >= self.end.whole_entry
         return is_after_end or begins > max(self.position, self._begins)
 

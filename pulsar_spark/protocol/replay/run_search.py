@@ -252,7 +252,7 @@ class RunSearch:
         self._has_chunks = False  # whether a chunk was found whose origin has no ``begin``
         # "Last entry": an entry under the producer's name with ``last_sequence_id`` or a higher id.
         self._has_last = False  # whether a last entry without ``begin`` was found
-        self._has_own_last = False  # whether a last entry was found, and ``may_be_own``
+        self._has_own_last = False  # whether a last entry was found whose id the query may have used
         self._newest_of_task = -1  # the task's highest sequence id, in any micro-batch or write
         self._oldest = MessageId.LATEST  # lowest message id of the task's entries in the micro-batch
         self.newest = -1
@@ -327,7 +327,7 @@ class RunSearch:
         may include entries of this task; ``unseen`` returns them.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # once known, ``begin`` is read soon
+        is_near = self.begin is not None  # the task was found; ``begin`` is near its entry
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property

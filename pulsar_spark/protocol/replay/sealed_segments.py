@@ -17,8 +17,8 @@ from pulsar_spark.protocol.segments import HASHES, Segment
 class SeenEpochs:
     """Remembers the first epoch of a topic that this process saw in each of the last two micro-batches.
 
-    Earlier writes of the same micro-batch are not recorded: when the micro-batch is repeated, an earlier run
-    may already have stored rows of the next write.
+    The epoch of an earlier write of the same micro-batch proves nothing: if the micro-batch is repeated, an
+    earlier run may already have stored rows of the next write.
     """
 
     def __init__(self) -> None:

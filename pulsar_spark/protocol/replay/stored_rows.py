@@ -193,7 +193,7 @@ class _Digests:
         number = number[inside] + self._taken[at]
         left = np.flatnonzero(number < self._count[at])
         at, order, row = at[left], order[left], self._first[at[left]] + number[left]
-        # A row may not be found if another digest has the same first word. It is sent, although maybe stored.
+        # If two digests have the same first word, a stored row may not be found, and is then sent again.
         is_same = (self._digests[row] == digests[order]).all(axis=1)
         np.add.at(self._taken, at[is_same], 1)
         self._is_found[row[is_same]] = True

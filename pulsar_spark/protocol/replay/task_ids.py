@@ -55,5 +55,5 @@ class TaskIds:
             return first
         if self.may_be_own(last):
             return last + 1
-        batch = last // IDS_PER_BATCH - 1  # ``last`` is another program's id in this one's range
+        batch = last // IDS_PER_BATCH - 1  # micro-batch with ``last``, which another program used
         return self.first(batch if last < self.first(batch) else batch + 1)

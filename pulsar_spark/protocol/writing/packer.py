@@ -62,7 +62,7 @@ class Packer:
 
     Attributes:
         max_message_size: the broker's limit in bytes.
-        own_ids: rules for sequence ids that rows have in a column, instead of ``next_sequence_id``.
+        own_ids: checks the sequence ids that rows have in a column, and replaces nulls.
         version_field: encoded schema version of further entries; empty for none.
         origin: function that encodes an entry's origin from the stored payload and the other metadata (empty
             for a chunk); None: entries get no origin.
@@ -287,7 +287,7 @@ class Packer:
     def _packed(self, body: Buffer, key_excess: int = 0) -> tuple[pb.CompressionType, Buffer]:
         payload = compress(self._compression, body)
         if len(payload) > self.max_batch_size - key_excess >= len(body):
-            return pb.NONE, body  # incompressible data grows a little, maybe past the limit
+            return pb.NONE, body  # uncompressed, because incompressible data may grow past the limit
         return self._compression, payload
 
     def _too_large(self, size: int) -> SendError:

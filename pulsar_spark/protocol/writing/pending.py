@@ -213,8 +213,8 @@ class PendingWindow:
         self._messages = 0
         self._bytes = 0
         self._progress_at = 0.0
-        self._progress_before = 0.0  # last sign of progress before the resend
-        self._is_resend = False  # entries must be sent again, and no message was acknowledged since
+        self._progress_before = 0.0  # monotonic seconds of the last progress before the resend
+        self._is_resend = False  # whether a resend has begun, and no whole message was acknowledged since
 
     def __bool__(self) -> bool:
         return bool(self._entries)

@@ -86,7 +86,7 @@ class Router:
         custom: the user's router, which replaces hash and blocks; only with CUSTOM.
         start: partition of the first row without a key.
         block: number of rows without a key in a block.
-        switch_after: seconds; None: only rows end a block, so a replay sends each row to the same partition.
+        switch_after: maximum seconds of a block; None: no limit, so a replay uses the same partitions.
     """
 
     def __init__(
