@@ -289,7 +289,7 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
             return Taken(last, messages, size)
         last, messages, size = entry.id, more, larger
     if last is None or known.reached >= end:
-        # No visible entry is left before the end. The task checks whether that is data loss.
+        # No visible entry is left up to ``end``. The task checks whether one was lost.
         return Taken(end, messages, size)
     return Taken(last, messages, size, share.less(messages, size) if known.is_full else None)
 

@@ -110,7 +110,7 @@ class MicroBatchPlanner:
         return planned
 
     def due_at(self, now: float) -> float:
-        """Returns when :meth:`ends` may return a batch although no entry was received; infinity for never."""
+        """Returns the time to call :meth:`ends` again if no new entry arrives before; infinity: never."""
         times = [self._pauses.due_at(now)]
         if self._held_back_until > now:
             times.append(self._held_back_until)

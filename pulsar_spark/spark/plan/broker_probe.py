@@ -19,8 +19,8 @@ from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
-# Maximum entries and bytes that are probed one by one, of a partition and of all partitions. A probe costs as
-# much as reading, in the single planner process. So later entries are only estimated.
+# Maximum entries and bytes that are probed one by one, of a partition and of all partitions. Others are only
+# estimated, because a probe costs as much as reading the entry, and a single process sends all probes.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
 SCAN_ENTRIES_IN_ALL = 16_000

@@ -32,9 +32,9 @@ If the topic begins after the last processed message, the skipped messages are l
     acknowledgements were sent up to the processed position   which so ended at the processed position
     elsewhere                                                 MOVED or LOST
 
-If another program has moved the subscription over messages of the micro-batch, this is FINE while the
-acknowledged ledger is stored. Otherwise it is UNSURE: messages of the micro-batch may be deleted, and tasks
-report only messages that were deleted after planning.
+If another program has acknowledged messages of the micro-batch, this is FINE while the topic begins at or
+before the query's own acknowledgement. Otherwise it is UNSURE: these messages may be deleted, but
+tasks report only messages that were deleted after planning.
 
 MOVED or LOST, after the caller has requested the stored entries (ASK):
 

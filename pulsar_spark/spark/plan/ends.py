@@ -57,7 +57,7 @@ Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarE
 class EndAnswers(NamedTuple):
     """The result of one refresh.
 
-    ``gone``: deleted partitions. ``arrived``: partitions whose tail (reader at the end) has news.
+    ``gone``: deleted partitions. ``arrived``: partitions whose tail received an entry or the topic's end.
     """
 
     answers: Mapping[Partition, LastMessageId]

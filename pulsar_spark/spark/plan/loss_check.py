@@ -130,9 +130,9 @@ class LossCheck:
         state.last = visible_end(answer.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
-        """Whether a position is that of a message that the query has processed.
+        """Whether ``position`` is a message that the query has processed.
 
-        Otherwise it is the user's start, or the position before the first message of a ledger.
+        Otherwise ``position`` is the user's start, the position before a ledger's first message, or None.
         """
         return position is not None and position.is_entry and position != self._options.start.named.get(topic)
 

@@ -409,7 +409,7 @@ class Partition:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     def follow(self, tail: Tail) -> bool:
-        """Lets ``tail`` request the entries up to the known end; False if it failed, or too many are left."""
+        """Lets ``tail`` request entries up to the known end; False if the tail lacks too many or is lost."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:
@@ -432,7 +432,7 @@ class Partition:
     @property
     def tail_start(self) -> MessageId:
         """Returns the position after which to open a tail; it also receives entries to check for chunks."""
-        if self.is_behind:  # the last tail could not read up to the end, because entries are too large
+        if self.is_behind:  # skips entries, because the last tail never reached the end
             return self.schedule.last.whole_entry
         if self.has_chunks or self.acknowledged >= self.last:
             return self.last

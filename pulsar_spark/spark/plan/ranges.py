@@ -56,8 +56,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # There is nothing to read if the topic now ends before the start. Neither is there if the end is
-        # (ledger, -1), the position before a ledger's first entry, which Spark 4.0 and 4.1 may pass as end.
+        # A range is left out if its end is before its start, or is (ledger, -1), the position before a
+        # ledger's first entry. Spark 4.0 and 4.1 may pass this position as the end.
         if first < last and last.is_entry:
             ranges.append(Range(topic, first, last))
     # Sorted, because a checkpoint's offset has another order than the equal offset of the earlier run.

@@ -393,7 +393,7 @@ class ScalableTopics:
 
     @property
     def empty(self) -> set[TopicName]:
-        """Returns the sealed segments without entries; brokers may not find a first position in them."""
+        """Returns the sealed segments without entries, in which brokers may find no earliest position."""
         ends = (each for order in self._orders_now for each in order.final_ends.items())
         return {name for name, end in ends if not end.is_entry}
 

@@ -215,7 +215,7 @@ def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_a
     yes     no            any             any          None
     yes     yes           any             any          the intent is still stored, but may be removed
     no      -             1 or more       any          rows that the last driver committed may be duplicated
-    no      -             0               later        the same, if the topic was deleted
+    no      -             0               later        rows may be duplicated if an older log was deleted
     no      -             0               0            None: a new query
     ======  ============  ==============  ===========  ====================================================
 

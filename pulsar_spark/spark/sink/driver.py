@@ -96,8 +96,8 @@ def find_duplicates(
 ) -> dict[TopicName, int]:
     """Counts the messages that may be duplicated (upper bound); call it after all tasks have ended.
 
-    Rows may have moved to other tasks, and an earlier run may have had more tasks. So all rows of earlier
-    runs are counted, in topics where a task has found such rows and the new rows may differ.
+    Rows may have moved to other tasks, and an earlier run may have had more tasks. So if a task has found
+    rows of an earlier run in a topic, and the new rows may differ, all tasks' earlier rows are counted there.
 
     Args:
         strict: whether possible duplicates raise DuplicatesError, and a failed count raises PulsarError; else

@@ -153,7 +153,7 @@ def warn_of_bytes(client: Client, topic: TopicName) -> None:
 
 @lru_cache(maxsize=1000)
 def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | None:
-    """Returns the type of a topic's schema. It is cached; a new ``period`` requests it again."""
+    """Returns the type of a topic's schema, cached until ``period`` changes."""
     latest = client.schemas.latest(topic)
     return None if latest is None else latest.schema.type
 
@@ -180,7 +180,7 @@ def with_schemas(options: SinkOptions, client: Client) -> tuple[SinkOptions, Ver
         if values.format is ValueFormat.STRUCT and values.kind is not PartKind.PRIMITIVE:
             kind = ReaderSchema(latest.schema).type
             kind = kind.field("value").type if latest.schema.type is SchemaType.KEY_VALUE else kind
-            if not pa.types.is_struct(kind):  # values without fields are one column in both formats
+            if not pa.types.is_struct(kind):  # COLUMNS and STRUCT then mean the same: one column
                 values = replace(values, format=ValueFormat.COLUMNS)
     if options.key_schema is not None and not (values.key_columns or values.is_pair):
         raise OptionError(
