@@ -36,7 +36,7 @@ CLIENT_VERSION = f"pulsar-spark {VERSION}"
 
 _Type = pb.BaseCommand
 
-# Commands that answer a request -> the field with the answer.
+# Type of a command that answers a request -> name of its body, a field of BaseCommand.
 _ANSWERS: dict[int, str] = {
     _Type.SUCCESS: "success",
     _Type.ERROR: "error",

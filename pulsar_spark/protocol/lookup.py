@@ -80,7 +80,7 @@ class Lookup:
         self._redirects = 0
 
     def answered(self, response: pb.CommandLookupTopicResponse) -> Address | None:
-        """Processes an answer; returns the broker's address, or None if ``ask`` must be asked next.
+        """Processes an answer; returns the broker's address, or None if the broker ``ask`` must be asked.
 
         Raises:
             BrokerError: the lookup failed.

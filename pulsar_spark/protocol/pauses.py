@@ -31,7 +31,7 @@ class Pauses(Generic[K]):
     """The pause of each key whose last request failed: 1 s, doubled each time, at most 30 s."""
 
     def __init__(self) -> None:
-        self._failed: dict[K, tuple[int, float]] = {}  # failures in a row, and the end of the pause
+        self._failed: dict[K, tuple[int, float]] = {}  # failures in a row, and monotonic end of the pause
 
     def failed(self, key: K, now: float) -> bool:
         """Records a failure; returns whether it is the first since the last success."""

@@ -178,7 +178,7 @@ class ChunkIndex:
         return 0 in self._between(key, place)["number"]
 
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
-        """Returns a message's chunks before ``place``; if it was settled before, only chunks since then."""
+        """Returns a message's chunks before ``place``, but none up to where it was completed or given up."""
         settled = self._settled.get(key, place)
         # Ignores a settled position at or after ``place``: it is from an earlier attempt to read the range.
         after = settled if settled < place else MessageId.EARLIEST

@@ -43,7 +43,7 @@ class Permits:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker may send another entry before more is granted."""
+        """Whether the broker may send another entry before more permits are granted."""
         return self._balance > 0
 
     def used(self, messages: int, size: int, entries: int = 1) -> None:

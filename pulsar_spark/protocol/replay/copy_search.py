@@ -60,7 +60,7 @@ class CopySearch:
 def copied_from(entries: Entries, run: RunToFind, topic: TopicName) -> set[str]:
     """Returns the other clusters in which any task of the query has written messages of the micro-batch."""
     found: set[str] = set()
-    if not entries.copied.any():  # usual, and saves the work below
+    if not entries.copied.any():  # the usual case; returns early to save time
         return found
     last = entries.last_sequence_id
     for row in np.flatnonzero(entries.copied & _are_of_query(entries, run)).tolist():

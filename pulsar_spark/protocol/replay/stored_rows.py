@@ -103,7 +103,7 @@ class StoredRows:
             del self._sequences[partition]  # last, so that ``close`` stops it if reading fails
 
     def close(self) -> None:
-        """Stops reading."""
+        """Stops reading stored rows."""
         for sequence in self._sequences.values():
             sequence.close()
         self._sequences = {}
@@ -142,7 +142,7 @@ class _Sequence:
             yield from self._blocks
 
     def close(self) -> None:
-        """Stops reading."""
+        """Stops reading stored rows."""
         close = getattr(self._blocks, "close", None)
         if close is not None:
             close()
@@ -186,7 +186,7 @@ class _Digests:
         digests = _digests_of(rows, wanted)
         order = np.argsort(digests[:, 0], kind="stable")
         words = digests[order, 0]
-        number = np.arange(len(words)) - np.searchsorted(words, words)  # index among equal rows
+        number = np.arange(len(words)) - np.searchsorted(words, words)  # index among rows of one word
         at = np.searchsorted(self._words, words)
         inside = np.flatnonzero(at < len(self._words))
         at, order = at[inside], order[inside]

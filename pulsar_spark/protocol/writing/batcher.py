@@ -158,7 +158,7 @@ class Batcher:
         return [self._close()] if self._messages else []
 
     def _room_until(self, offsets: Ints, first: int, count: int) -> int:
-        """Returns the index after the last message that fits; ``first`` if none does."""
+        """Returns the index after the last message that fits into the open batch; ``first`` if none fits."""
         limit = offsets[first] + self._max_bytes - self._size
         last = int(np.searchsorted(offsets, limit, side="right")) - 1
         last = min(last, first + self._max_messages - self._messages)
@@ -411,7 +411,7 @@ def _sticky_keys(columns: MessageColumns | DecodedColumns) -> pa.BinaryArray:
 
 
 def _numbers(keys: pa.BinaryArray) -> Ints:
-    """Returns the number of each message's key, by the order of the keys' first messages, int64[n]."""
+    """Numbers keys from 0 in the order of their first messages; returns each message's number, int64[n]."""
     numbers: Ints = keys.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return numbers
 
