@@ -412,7 +412,7 @@ _SERVER_ERRORS = {
         "a default",
     ),
     19: _ServerError("ConsumerAssignError", BrokerError, "Look at the subscription's other consumers"),
-    # The coordinator is with another broker, or still being loaded.
+    # The transaction coordinator has moved to another broker, or is still being loaded.
     20: _ServerError("TransactionCoordinatorNotFound", NotReadyError),
     21: _ServerError("InvalidTxnStatus", NotReadyError),  # the transaction is being ended
     22: _ServerError("NotAllowedError", NotAllowedError),
@@ -477,7 +477,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
         advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
         return NotReadyError(what, topic=topic, advice=advice)
-    # If the broker gives no reason, a retry helps, for example while the broker deletes a segment.
+    # A retry helps if the broker gives no reason, for example while it deletes a scalable topic's segment.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:
@@ -492,5 +492,5 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
 
 
 def assert_never(member: NoReturn) -> NoReturn:
-    """Refuses an enum member that a ``match`` does not handle, as in Python 3.11's typing."""
+    """Raises for an enum member that a ``match`` does not handle; as in ``typing`` of Python 3.11."""
     raise AssertionError(f"{member!r} is not handled")

@@ -67,12 +67,12 @@ class MessageId:
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """Returns this entry; for a message of a batch the previous entry, because only it is fully read."""
+        """Returns this entry; the previous entry for a position in a batch, which is not fully read."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
     def previous(self) -> MessageId:
-        """Returns the position directly before this message: a reader that starts there gets it first."""
+        """Returns the position directly before this message; a read from there begins with this message."""
         if self.batch_index > 0:
             return MessageId(self.ledger, self.entry, self.batch_index - 1)
         return MessageId(self.ledger, max(self.entry, 0) - 1)

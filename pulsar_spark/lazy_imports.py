@@ -23,7 +23,7 @@ def lazy_imports(package: str) -> Callable[[str], object]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             module = import_module(module_of[name])
-        except AttributeError as error:  # unchanged, it would mean that ``name`` is missing
+        except AttributeError as error:  # the caller would think that ``name`` is missing
             raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
         found: object = getattr(module, name)
         setattr(own, name, found)  # so that this function runs once for each name

@@ -32,13 +32,13 @@ def check(versions: dict[str, str | None]) -> None:
     """Compares versions with the oldest supported versions.
 
     Args:
-        versions: version of each library by name; None: only a folder of this name was imported.
+        versions: version of each library by name; None: the module has no ``__version__``.
 
     Raises:
         LibraryError: a library is missing, or its version is too old.
     """
     for name, version in versions.items():
-        if version is None:  # only a folder was found, such as google/protobuf in spark-core's jar
+        if version is None:  # a folder without the library, such as google/protobuf in spark-core's jar
             raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {name} is not installed")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:

@@ -58,7 +58,7 @@ class Schema:
 
 
 MAX_BYTES: Final = 4 << 20  # maximum size of a definition; brokers accept 5 MiB
-# Maximum commas, colons and opening brackets: after each, a value or name may use 200 bytes of memory.
+# Maximum commas, colons and opening brackets in JSON; each may add a parsed value of 200 bytes of memory.
 MAX_MARKS: Final = 250_000
 WAY_OUT: Final = "Read the topic with valueFormat=raw"
 _MARKS: Final = (b",", b":", b"[", b"{")

@@ -1,7 +1,7 @@
 """Errors that protobuf's parser raises for invalid bytes.
 
-Only the pure-Python runtime raises UnicodeDecodeError and RecursionError; the latter because its older
-versions do not limit the nesting of groups.
+Only protobuf's pure-Python runtime raises UnicodeDecodeError and RecursionError. RecursionError is raised by
+its older versions, which do not limit the nesting of groups.
 """
 
 from google.protobuf.message import DecodeError

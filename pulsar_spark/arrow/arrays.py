@@ -1,9 +1,9 @@
 """Helpers for Arrow arrays: offsets and bytes, splitting and joining, setting nulls, and copying spans.
 
-A span is a start and an end offset in a buffer. One call copies many spans into one array. The positions of
-a Grid have equal distances, so numpy can view the items there as an array. Copying the view takes about half
-the time of an indexed copy. Consecutive messages of one size form a grid. So do consecutive batches, each
-with the same number of such messages.
+A span is a start and an end offset in a buffer; one call copies many spans into one array. A Grid describes
+regularly spaced positions, so numpy can view the items at these positions as a two-dimensional array.
+Copying this view takes about half the time of an indexed copy. Messages of equal size that follow each other
+form a grid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 def every(flags: Flags) -> bool:
-    """Whether all flags are set; for a thousand flags five times as fast as ``flags.all()``."""
+    """Whether all flags are True; for 1000 flags this is five times as fast as ``flags.all()``."""
     return int(np.count_nonzero(flags)) == len(flags)
 
 
@@ -38,7 +38,7 @@ def with_nulls(values: pa.Array, is_null: Flags) -> pa.Array:
 
 
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Returns the offsets of n rows in their data or items, int32[n + 1]: each row's start, and the last end.
+    """Returns the offsets of n rows, int32[n + 1]: first byte or item of each row, and end of the last row.
 
     The result is a view. ``values``: at least one row of binary, string, list or map; may be a slice.
     """
@@ -46,7 +46,7 @@ def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def offsets_from(sizes: Ints, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-    """Returns the offsets of n rows in their data or items, from the sizes of the rows; [n + 1]."""
+    """Returns the Arrow offsets, [n + 1], of n consecutive rows with these sizes, in bytes or list items."""
     offsets = np.zeros(len(sizes) + 1, kind)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
@@ -101,13 +101,13 @@ def parts_by_size(
 
 
 def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
-    """Concatenates columns, each of which has some of the rows, and sorts the result by row number.
+    """Concatenates the parts of one column, and sorts the rows of the result by row number.
 
-    The fields of structs are joined one by one, and the parts of a joined field are freed. So only one
-    field's values are in memory twice, unless the caller keeps a part.
+    A struct is joined field by field, and the parts of a field are freed before the next field. So only one
+    field is in memory twice, unless the caller keeps a reference to a part.
 
     Args:
-        parts: columns of one type, at least one; the list is empty afterwards.
+        parts: arrays of one type, at least one; this function empties the list.
         rows: row numbers of each part, int64[n]; None: the concatenated parts are already sorted.
     """
     if rows is None:
@@ -125,7 +125,7 @@ def _joined(parts: list[pa.Array], order: pa.Array | None) -> pa.Array:
         column = pa.concat_arrays(parts)
         parts.clear()
         return column if order is None else column.take(order)
-    # No mask unless there are nulls, because old releases of PyArrow crash if entries of a map have a mask.
+    # A mask is passed only if there are nulls, because old PyArrow crashes if a map's entries have a mask.
     has_nulls = any(part.null_count for part in parts)
     is_null = pc.invert(_joined([part.is_valid() for part in parts], order)) if has_nulls else None
     fields = [[part.field(number) for part in parts] for number in range(kind.num_fields)]
@@ -160,11 +160,11 @@ def gather(
 ) -> pa.BinaryArray:
     """Copies the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
 
-    Spans of one size are copied as numpy items. Other spans take twice the time: the body is viewed as a
-    binary array in which spans alternate with the bytes between them, and ``take`` copies the spans.
+    numpy copies spans of equal size without nulls. Other spans take twice the time: the body is viewed as a
+    binary array, whose rows are the spans and the gaps between them, and ``take`` copies the spans.
 
     Args:
-        has: False for a span that becomes null; None: no nulls.
+        has: flag of each span; a span whose flag is False becomes null; None: no nulls.
         selected: indexes of the selected spans, ascending; None: all.
         grid: the positions ``at`` as a :class:`Grid`, which saves time; None: unknown, or no grid.
     """
@@ -194,17 +194,17 @@ def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.
     return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
 
 
-# A grid of several rows needs this many positions in each row; with fewer, an indexed copy is faster.
+# Minimum positions in each row of a grid with several rows; below it, an indexed copy is faster.
 _SHORT = 16
 
 
 class Grid(NamedTuple):
-    """Positions in a buffer, arranged in rows: at a constant distance in a row, and from row to row.
+    """Byte offsets in a buffer, arranged in rows with constant distances, like a numpy array's strides.
 
     Attributes:
-        first: first position.
-        shape: number of rows, and of positions in each row.
-        steps: bytes from row to row, and from position to position.
+        first: byte offset of the first position.
+        shape: number of rows, and number of positions in each row.
+        steps: bytes from one row to the next, and bytes from one position to the next in a row.
     """
 
     first: int
@@ -222,7 +222,7 @@ class Grid(NamedTuple):
 
 
 def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
-    """Returns the grid of n > 0 positions; None: no grid, or several rows of fewer than 16 positions."""
+    """Returns n > 0 positions as a grid; None: they are irregular, or in several rows of less than 16."""
     steps = at[1:] - at[:-1]
     step = int(steps[0]) if len(steps) else 0
     is_other = steps != step
@@ -230,7 +230,7 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # Steps from row to row; there are ``others``. If these are equal, all steps within rows equal ``step``.
+    # Steps from each row's last position to the next row. If these are equal, the others equal ``step``.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None
@@ -254,10 +254,10 @@ def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[
 
 
 def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa.BinaryArray:
-    """Copies the spans of each position: all spans of the first position, then of the next one.
+    """Copies spans at each grid position into one array: all spans of the first position, then of the second.
 
     Args:
-        spans: start and end of each span, relative to the position.
+        spans: start and end of each span, in bytes relative to the position.
     """
     count, each = grid.shape[0] * grid.shape[1], len(spans)
     if not count:  # numpy refuses a view of an empty buffer

@@ -2,7 +2,7 @@
 
 An :class:`EncodedField` is a column with the bytes of one field in each row; a row without the field has no
 bytes. :func:`join` concatenates all fields of each row in one call, so no Python object is made per row.
-:func:`encode_distinct` encodes each distinct length only once, because lengths repeat.
+:func:`encode_distinct` encodes each distinct number only once, because lengths often repeat.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EncodedMessages:
 
 
 def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
-    """Encodes a length-delimited Protobuf field, which null rows lack; returns [] if all rows are null."""
+    """Encodes a column as a length-delimited Protobuf field; nulls get no bytes. [] if all rows are null."""
     if data is None or data.null_count == len(data):
         return []
     sizes = lengths(data)
@@ -67,12 +67,12 @@ def shared_field(data: bytes) -> EncodedField:
 
 
 def big_endian(sizes: Ints) -> EncodedField:
-    """Encodes each number in 4 bytes, the most significant first; each distinct number only once."""
+    """Encodes each number as an unsigned 4-byte big-endian integer."""
     return encode_distinct(sizes, lambda different: fixed_width(different.astype(">u4").tobytes(), 4))
 
 
 def encode_distinct(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
-    """Encodes n numbers as n rows; ``make`` returns the bytes of each distinct number."""
+    """Encodes n numbers as n rows; ``make`` gets the distinct numbers, and returns one row for each."""
     if len(numbers) and every(numbers == numbers[0]):  # a tenth of the time of dictionary_encode
         (shared,) = make(numbers[:1])
         return EncodedField(shared, len(shared.as_py()))
@@ -114,9 +114,9 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
 
 
 def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessages:
-    """Joins the fields of rows, as :func:`join`; row i of the result is row ``order[i]``, int64[m].
+    """Joins fields as :func:`join`, and reorders rows: row i of the result is row ``order[i]``, int64[m].
 
-    This costs less than sorting the columns before. The last field must not be a scalar.
+    This is faster than sorting the columns first. The last field's data must not be a scalar.
     """
     *before, (last, _) = pieces
     count = len(last)
@@ -126,7 +126,7 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
     heads = join(before, count)
     if not count:
         return heads
-    # Counts all bytes in the buffer, because the bytes of null rows are copied, too.
+    # The check includes the bytes of null rows, which ``concat_arrays`` copies, too.
     bounds = offsets_of(last)
     _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
     head = binary_of(heads.buffer, heads.offsets)
@@ -138,9 +138,9 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
 
 
 def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) -> EncodedMessages | None:
-    """Joins fields that have one size in all rows, in a third of the usual time; None for other fields.
+    """Joins fields in a third of the time if each has equal sizes in all rows; otherwise returns None.
 
-    Rows are made in blocks, which stay in the processor's cache.
+    Rows are written in blocks that fit into the processor's cache.
     """
     found = (_one_size(piece.size) for piece in pieces)
     sizes = [size for size in found if size is not None]
@@ -164,7 +164,7 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """Returns each field's offset in a row, and its bytes: an item of equal size a row, or one for all."""
+    """Returns each field's byte offset in a row, and its data as items: one for each row, or one for all."""
     parts: list[tuple[int, npt.NDArray[np.void]]] = []
     at = 0
     for (data, _), size in zip(pieces, sizes, strict=True):
@@ -184,7 +184,7 @@ def _one_size(sizes: Ints | int) -> int | None:
 
 
 def _items(data: pa.BinaryArray, item: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Views rows of one size, which is not 0, as n items. A null has no bytes, so no row is null."""
+    """Views a column without nulls, whose rows have equal sizes above 0, as one numpy item for each row."""
     begin = int(offsets_of(data)[0])
     items: npt.NDArray[np.void] = np.ndarray((len(data),), item, data.buffers()[2], begin)
     return items
@@ -230,7 +230,7 @@ def fixed_width(data: bytes, width: int) -> pa.BinaryArray:
 
 
 def varint_bytes(numbers: npt.NDArray[np.uint64]) -> tuple[Bytes, Ints]:
-    """Returns the varint of each number, uint8[n, w], and its size; the bytes after it are meaningless."""
+    """Returns n varints as rows of uint8[n, w], and their sizes in bytes; bytes after a varint are unused."""
     width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
     matrix = np.empty((len(numbers), width), np.uint8)
     sizes = np.ones(len(numbers), np.int64)

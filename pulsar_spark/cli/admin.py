@@ -16,7 +16,7 @@ from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions, namesp
 from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 
-# The result for a policy that is not set; a request that changes something has the result None.
+# A command's result if a policy is not set. None is the result of a command that changed something.
 _NOT_SET = object()
 
 _DESCRIPTION = """
@@ -108,7 +108,7 @@ def _create(admin: Admin, given: argparse.Namespace) -> None:
 
 
 def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowedError) -> NotAllowedError:
-    """Returns the error for creating an existing topic, with its number of partitions or segments."""
+    """Returns the error that a topic to create exists; its text has the number of partitions or segments."""
     count = _count_partitions(admin, topic)
     unit = "segments" if topic.is_scalable else "partitions"
     advice = "Use it as it is, or choose another name"

@@ -62,7 +62,7 @@ def _text(each: ErrorExplanation) -> str:
 
 
 class ErrorExplanation(NamedTuple):
-    """One line of ``docs/errors.md``."""
+    """The explanation of one error code; a row of the table in ``docs/errors.md``."""
 
     code: str
     meaning: str

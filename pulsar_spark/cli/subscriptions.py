@@ -110,8 +110,8 @@ def run(arguments: argparse.Namespace) -> None:
     admin = admin_of(arguments)
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = _named(find(admin, topics, arguments.prefix), arguments.subscription)
-    # Checkpoints are read after the subscriptions are listed. A query stays connected until its checkpoint
-    # has the subscription, so a subscription that was listed without a consumer is in its checkpoint by now.
+    # Subscriptions are listed before checkpoints are read. A query's consumer stays connected until the
+    # checkpoint names the subscription. So if none was connected when listed, the checkpoint now names it.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
     rows = _rows(found, named, by_partition=arguments.partitions)
     if arguments.json:
@@ -244,8 +244,8 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 def named_in(roots: list[Path]) -> dict[str, Path]:
     """Returns the UUIDs of the subscriptions that checkpoints name, each with the checkpoint's folder.
 
-    Every UUID in an offset file counts as a subscription's. A wrong match only keeps a subscription; and a
-    used one is found even if a later version writes offsets in another format.
+    Every UUID in an offset file counts as a subscription's UUID, so offsets of later versions are understood,
+    too. A UUID of something else does no harm, because it can only keep a subscription.
 
     Args:
         roots: checkpoints, or folders that contain checkpoints at any depth.
@@ -270,7 +270,7 @@ def named_in(roots: list[Path]) -> dict[str, Path]:
 
 
 def _checkpoints(root: Path) -> Iterator[Path]:
-    """Yields the folders that contain ``offsets``; a checkpoint's folders of Spark are not searched."""
+    """Yields each checkpoint, a folder that contains ``offsets``; skips Spark's subfolders of checkpoints."""
     seen: set[Path] = set()
     for folder, names, _ in os.walk(root, onerror=_fail, followlinks=True):
         real = Path(folder).resolve()

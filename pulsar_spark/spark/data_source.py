@@ -1,9 +1,9 @@
 """The data source, which Spark finds by ``format("pulsar")`` or ``"pulsar_spark"``, and its registration.
 
 Tables in Spark's catalog have the options of ``CREATE TABLE ... USING pulsar OPTIONS (...)``.
-Spark 4.2 and 4.3 pass the options only when the table is created, each a second time with the prefix
-``option.``, and with properties of the catalog such as the owner. So the options are stored in the metadata
-of the table's first column, which Spark keeps, and passes when the table is read.
+Spark 4.2 and 4.3 pass these options only when the table is created: each option with and without the prefix
+``option.``, and also properties of the table, such as its owner. So this module stores the options in the
+metadata of the table's first column. Spark keeps column metadata, and passes it when the table is read.
 
     statement        options that Spark passes         schema
     CREATE TABLE     topic, option.topic, owner, ...   made here, with the options in its metadata
@@ -56,7 +56,7 @@ _KEY = "pulsar_spark.options"
 def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
     """Returns the options of a table that is being created; None if no table is being created.
 
-    Raises OptionError: there are no options, or an option is secret and Spark would show it with the columns.
+    Raises OptionError: there are no OPTIONS, or one has a secret, which the table's description would show.
     """
     given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.startswith(_PREFIX)}
     if not given and options.keys() >= _OF_A_TABLE:
@@ -90,12 +90,12 @@ def read_with(options: Mapping[str, str], schema: StructType) -> tuple[Mapping[s
     """Returns the options of a read, and its columns without options in their metadata.
 
     Args:
-        options: options from Spark. If they name a cluster they are complete, else they are added to the
-            table's options.
+        options: options that Spark passes for this read. If they have ``service.url``, the table's options
+            are ignored. Otherwise they override single options of the table.
 
     Raises:
-        OptionError: the options have a login and no cluster; the schema must not choose the cluster that
-            gets the login, because somebody else may have written the schema.
+        OptionError: the options have a login but no ``service.url``. The schema may have another author,
+            who must not choose the cluster that receives the login.
     """
     kept = [field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})]
     if not kept:
@@ -154,8 +154,8 @@ class PulsarDataSource(DataSource):
         """The name for ``format(...)``."""
         return "pulsar"
 
-    # Made when Spark requests the schema, before it sends this object to other processes. So all readers have
-    # the same columns, and decode payloads in the same way.
+    # Set when Spark requests the schema, before Spark pickles this object for other processes. So all readers
+    # use the same plan, with the same columns and decoding of payloads.
     _rows: RowPlan | None = None
 
     @short_errors
@@ -244,9 +244,9 @@ def register(spark: SparkSession) -> None:
 
 
 def _log_shown_options(spark: SparkSession, *, has_server: bool) -> None:
-    """Logs the options that may have a secret and that Spark, or a Spark Connect server, would show.
+    """Logs the options that may contain secrets and whose values Spark or a Spark Connect server would show.
 
-    The level is INFO, because the values are not known yet, and may only name a file.
+    The level is INFO, because the values are not known yet, and may be a file's path instead of a secret.
     """
     patterns = [spark.conf.get(name, default) or "" for name, default in _REDACTION.items()]
     shown = [name for name in _SECRETS if not any(_is_redacted(name, pattern) for pattern in patterns)]
@@ -275,7 +275,7 @@ def _is_redacted(name: str, pattern: str) -> bool:
 
 
 def _require_on_server(spark: SparkSession) -> None:
-    """Lets the server create a source, without connecting to a broker; raises if the package is missing."""
+    """Checks that the Spark Connect server can import this package; raises if not. Contacts no broker."""
     options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()

@@ -51,19 +51,19 @@ class _Run(Enum):
     """The kind of a run, as far as the order of Spark's calls has shown it."""
 
     BEGINS = auto()  # no method was called yet
-    ASKED = auto()  # latestOffset() was the first call
+    ASKED = auto()  # the first call was latestOffset(): a new query, or Trigger.AvailableNow
     NEW = auto()  # after ASKED, initialOffset() was called: the query has no checkpoint
     UNSURE = auto()  # after NEW, latestOffset() was called; the next call shows AVAILABLE_NOW or POLLED
-    POLLED = auto()  # Spark calls latestOffset() when its last answer is processed
-    AVAILABLE_NOW = auto()  # the first answer is the end of the run
+    POLLED = auto()  # another trigger: Spark calls latestOffset() after the previous batch
+    AVAILABLE_NOW = auto()  # the first result of latestOffset() is the end of the run
 
 
 class CallOrder:
-    """Follows the calls of one run of a query.
+    """Derives a run's kind and its processed offset from the order of Spark's calls.
 
     Attributes:
-        first_end: end that was returned before a start was known; None if there was no such answer.
-        processed: offset that is processed when Spark next calls ``latestOffset()``; None if unknown.
+        first_end: result of ``latestOffset()`` as the run's first call; None if another call was first.
+        processed: offset that is processed at the next call of ``latestOffset()``; None if unknown.
     """
 
     def __init__(self) -> None:
@@ -73,12 +73,12 @@ class CallOrder:
 
     @property
     def run_end(self) -> Json | None:
-        """Returns the end of a run with Trigger.AvailableNow; None for other runs, and while unknown."""
+        """Returns the end of a run with Trigger.AvailableNow; None for other or unknown triggers."""
         return self.first_end if self._run is _Run.AVAILABLE_NOW else None
 
     @property
     def first_batch_end(self) -> Json | None:
-        """Returns the end of batch 0, which Spark has already when it calls ``initialOffset()``."""
+        """Returns the end of batch 0, which Spark received before it calls ``initialOffset()``."""
         return self.first_end if self.processed is None else self.processed
 
     def initial(self) -> None:
@@ -105,7 +105,7 @@ class CallOrder:
         return self.processed
 
     def answered(self, end: Json) -> Json:
-        """Records the end that was found for ``latestOffset()``; returns the offset to give to Spark."""
+        """Records ``end``, the computed result of ``latestOffset()``; returns the result for Spark."""
         if self._run is _Run.BEGINS:
             self._run, self.first_end = _Run.ASKED, end
         elif self._run is _Run.POLLED:
@@ -124,7 +124,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
-        """Returns the start of a new query, or of an unfinished batch 0 whose end Spark already has."""
+        """Returns the start of batch 0, whose end Spark already has; also if batch 0 runs again."""
         end = self._calls.first_batch_end
         self._calls.initial()
         offsets = None if end is None else self._offsets.from_json(end)
@@ -157,7 +157,7 @@ class OlderStreamReader(PulsarStreamReader):
         return [] if start == end else super().partitions(start, end)
 
     def _require_name(self, name: str) -> None:
-        """Raises OptionError if the user's subscription is not ``name``, the one in an offset from Spark."""
+        """Raises OptionError if the user names a subscription other than ``name``, the checkpoint's."""
         if parse_source(self._options, Mode.STREAM).subscription not in (None, name):
             raise OptionError(
                 f"the checkpoint's subscription is {name}, which Spark {spark_version} cannot change here",

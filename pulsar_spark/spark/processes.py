@@ -56,18 +56,18 @@ def application_folder() -> Path:
 _DAEMON = "pyspark.daemon"
 _REUSED = "SPARK_REUSE_WORKER"  # read by PySpark's daemon
 
-# Bytes. Once a block of this size was freed, glibc allocates blocks up to this size from its heap, and keeps
-# twice as much free memory there. Few blocks of a record batch are larger, except Arrow's, which Arrow pools.
+# Bytes. After freeing a block of this size, glibc serves blocks up to this size from its heap and keeps
+# up to twice this size of free memory. Larger blocks are rare, except in Arrow, which has its own pool.
 _LARGEST_KEPT = 16 * 1024 * 1024
 
 
 @cache
 def prepare_worker() -> None:
-    """In a reused worker, keeps memory and objects for the next task; each task calls this at its start.
+    """Lets a reused Python worker keep freed memory, and exempts its present objects from garbage collection.
 
-    Later calls, and calls in other processes, do nothing. PySpark's daemon runs the garbage collector after
-    each task of a reused worker. Existing objects are exempted, because most belong to modules and are never
-    freed.
+    Each task calls this at its start; only the first call in a reused worker has an effect. PySpark's daemon
+    runs the garbage collector after each task. It need not visit present objects, because most belong to
+    modules and are never freed.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
@@ -103,7 +103,7 @@ def set_up_logs(level: int | None) -> None:
 
 
 def warn_of_login(options: ClientOptions, log_key: str | None = None) -> None:
-    """Warns, once in the application, if others can read a secret; raises the errors of ``login_risk``."""
+    """Warns, once per application and host, if others can read a secret; raises errors as ``login_risk``."""
     risks = [login_risk(options)]
     risks += [
         f"Spark shows the environment variable {name} in the UI and in YARN's logs. Rename it: Spark hides "

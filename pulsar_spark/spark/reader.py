@@ -55,7 +55,7 @@ _LIMITED = 1
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming source. Errors of the constructor are raised later, because Spark would replace them.
+    """A streaming source. Later calls raise the constructor's errors, because Spark would replace them there.
 
     ``rows``: plan of rows that was made for the schema; None if Spark did not request the schema.
     """
@@ -130,8 +130,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Repeats acknowledgements that failed in ``latestOffset``.
 
-        ``end`` is not used, because ``latestOffset`` has already received it as ``start``, and acknowledged
-        it. Since then its topics may have been deleted. Spark never commits the last batch.
+        ``end`` is not used, because ``latestOffset`` has already acknowledged the same offset, its ``start``.
+        Topics in ``end`` may be deleted by now. Spark calls no ``commit`` for a run's last batch.
         """
         self._planner().commit()
 
@@ -150,8 +150,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = parse_source(self._options, Mode.STREAM)
             set_up_logs(options.log_level)
             warn_of_login(options.client)
-            # Spark ends the planner with SIGTERM without stop(), so the handler exits through the planner's
-            # finally block.
+            # Spark may send SIGTERM without calling stop(). The handler raises SystemExit, so the planner's
+            # finally block runs.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
         return self._started
@@ -229,8 +229,8 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
         if rows.reader is None:
             yield from batches_of(ranges)
         else:
-            # Each range has its own schemas. Short ranges give small batches, which are joined because each
-            # batch has a fixed cost.
+            # Ranges are decoded separately, because their schemas may differ. Record batches of short ranges
+            # are small. They are joined, because each batch has a fixed cost.
             typed = _typed_batches(client, options, rows, task, ranges, batches_of, losses)
             yield from joined(typed) if len(task) > 1 else typed
 

@@ -59,7 +59,7 @@ class RowPlan:
     def values(
         self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int
     ) -> PayloadReader:
-        """Returns the PayloadReader of a topic partition's range; ``ledger``: ledger of the range's end."""
+        """Returns the PayloadReader for a range of a topic partition; ``ledger``: ledger id of its end."""
         if self.reader is None:
             return raw_values(self.columns)
         # A topic that is deleted and created again has new ledgers, and its schema versions start at 0. So
@@ -219,9 +219,9 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """Returns the schemas that may be able to read all topics: the first of each type with most fields.
+    """Returns candidates to read all topics: the schemas with most fields, one for each distinct column type.
 
-    Empty if the schemas differ in schema type, because values of some schema types have no columns.
+    Returns [] if the schemas differ in SchemaType, such as AVRO and JSON.
     """
     if len({schema.type for schema in schemas}) > 1:
         return []

@@ -39,10 +39,10 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
-        """Stand-in for Spark 4.0, which passes Arrow to a streaming sink that is a DataSourceArrowWriter."""
+        """Stand-in for Spark 4.0, which passes Arrow to a stream writer that is a DataSourceArrowWriter."""
 
 
-# Since Spark 4.2 this argument is necessary for times in UTC. Earlier versions always use UTC.
+# Argument that Spark 4.2 and newer need for timestamps in UTC; earlier versions always use UTC.
 _UTC: dict[str, Any] = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
 
 

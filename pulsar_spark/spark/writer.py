@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Writer:
-    """The common part of both sinks. It is created on the driver, so wrong columns are found early."""
+    """Base of the batch and streaming writers; the constructor runs on the driver and checks the columns."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, is_batch: bool) -> None:
         set_up_logs(options.log_level)
@@ -67,7 +67,7 @@ class _Writer:
 
 
 class PulsarWriter(_Writer, DataSourceArrowWriter):
-    """A batch sink. A wrong address is found before any task runs."""
+    """A batch sink; the constructor fails if no broker is reachable, before any task runs."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -91,7 +91,7 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends the rows of one Spark partition of a micro-batch."""
         set_up_logs(self._options.log_level)
-        # Only the first batch fails soon if no broker answers; later batches wait for a restarting broker.
+        # Batch 0 fails early if no broker is reachable; later ones wait, because brokers may be restarting.
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
@@ -115,7 +115,7 @@ def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
 
 @lru_cache(maxsize=100)
 def _warn_of_ignored(names: tuple[str, ...]) -> None:
-    """Warns once for each set of columns, because a query makes a writer for each batch, in a new process."""
+    """Warns of these columns once per application, although Spark makes a new writer for each micro-batch."""
     if not is_first_to_say(f"not written: {names}"):
         return
     _log.warning("columns that only the source has are not written: %s", ", ".join(names))

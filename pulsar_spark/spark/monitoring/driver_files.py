@@ -76,7 +76,7 @@ _totals = DriverFiles("pulsar_spark_sinks")
 
 
 class SinkTotals(NamedTuple):
-    """A sink's sums over micro-batches. ``bytes``: bytes of the written entries, as stored at the broker."""
+    """Totals of a sink's micro-batches. ``bytes``: bytes of the written entries, as stored at the broker."""
 
     messages: int = 0
     bytes: int = 0
@@ -84,11 +84,11 @@ class SinkTotals(NamedTuple):
     retries: int = 0
 
     def plus(self, other: SinkTotals) -> SinkTotals:
-        """Returns the sum of both."""
+        """Adds ``other``, field by field."""
         return SinkTotals(*(one + two for one, two in zip(self, other, strict=True)))
 
     def minus(self, other: SinkTotals) -> SinkTotals:
-        """Returns the difference to ``other``."""
+        """Subtracts ``other``, field by field."""
         return SinkTotals(*(one - two for one, two in zip(self, other, strict=True)))
 
 

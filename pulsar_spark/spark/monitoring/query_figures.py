@@ -52,8 +52,8 @@ class QueryFigures:
     """The figures of a running query. Sums cover this run, from the time when the listener was added.
 
     Attributes:
-        name: name of the query, or its id if it has no name; before its first progress possibly the name of
-            its subscription.
+        name: name of the query; without a name its id. Before the query's first progress report, it may be
+            the name of the subscription.
         last: last micro-batch; None before the first has ended.
         progress_ms: last time of progress, in ms since 1970; None before the first micro-batch has ended. A
             query that waits for messages also makes progress.
@@ -147,15 +147,15 @@ class QueryFigures:
         )._with_backlog_point()
 
     def when_idle(self, time_ms: int, live: Mapping[str, SourceReport]) -> QueryFigures:
-        """Returns the figures when Spark reports that the query waits for messages."""
+        """Returns the figures after Spark has reported the query idle. ``live``: reports by planner id."""
         new = self.with_live(live.values())
-        # A planner writes a report for each change, so its last report is still valid.
+        # A running planner writes a report at each change, so its last report is still valid at ``time_ms``.
         reports = (each if each.planner in live else each.when_idle() for each in new.sources)
         sources = tuple(replace(each, time_ms=max(each.time_ms, time_ms)) for each in reports)
         return replace(new, progress_ms=time_ms, sources=sources)._with_backlog_point()
 
     def with_live(self, reports: Iterable[SourceReport]) -> QueryFigures:
-        """Returns the figures with later reports of the query's planners."""
+        """Returns the figures, with a source's report replaced by its planner's report if that is newer."""
         later = {each.planner: each for each in reports}
         sources = tuple(
             found if (found := later.get(each.planner)) and found.time_ms > each.time_ms else each
@@ -183,8 +183,8 @@ def not_yet_reported(
 ) -> tuple[QueryFigures, ...]:
     """Returns figures of queries in their first micro-batch, from their planners' reports.
 
-    A planner does not know its query's name. If only one query can have started it, the figures have that
-    query's name, otherwise the name of the subscription.
+    A planner does not know its query's name. If exactly one query name is possible by the start times, the
+    figures have this name. Otherwise they have the name of the subscription.
     """
     waiting = list(started)
     sources: dict[str, list[SourceReport]] = {}

@@ -52,7 +52,7 @@ class Metric(NamedTuple):
 
 
 def _each(value: Callable[[QueryFigures], float | None]) -> Callable[[Snapshot], Samples]:
-    """Returns a function that yields one sample for each query with a value."""
+    """Returns a function that yields a sample for each query; none for a query whose ``value`` is None."""
 
     def samples(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
         for query in snapshot.queries:

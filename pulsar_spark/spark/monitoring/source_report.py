@@ -89,8 +89,8 @@ class SourceReport:
         """Returns the report as JSON for Spark, in the form at the top of this module.
 
         Args:
-            topics: JSON of all partitions. None: it is made from ``partitions``, which may lack partitions
-                without a backlog.
+            topics: value of the key ``topics``. None: it is made from the attribute ``partitions``, which may
+                lack partitions without a backlog.
         """
         if topics is None:
             topics = {}
@@ -119,9 +119,9 @@ class SourceReport:
 
     @classmethod
     def parse(cls, text: str | None) -> SourceReport | None:
-        """Reads a report; None if there is none, or if a source of another format wrote the text.
+        """Parses a source's ``latestOffset`` in Spark's progress; None if it is not from a Pulsar source.
 
-        Raises ValueError: a Pulsar source wrote the text, but it cannot be read.
+        Raises ValueError: the report is from a Pulsar source, but lacks a field or has a wrong type.
         """
         try:
             found = json.loads(text or "null")

@@ -1,7 +1,7 @@
 """The options that source and sink share: the cluster's address, the login, and end-to-end encryption.
 
-This module owns the table CONNECTION, from which it makes :class:`ClientOptions`. Encryptors and decryptors
-are made in tasks, because options are sent to tasks, and keys are not.
+This module owns the table CONNECTION, from which it makes :class:`ClientOptions`. Spark sends only options to
+tasks, never keys. So each task's process creates its own encryptor and decryptor.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def own_decryptor(options: EncryptionOptions) -> Decryptor:
 
 
 def check_key_reader(place: Path | str | None) -> None:
-    """Raises OptionError if the driver, which calls this, has no folder or class ``place``."""
+    """Raises OptionError if this process, the driver, has no folder, or no class, named ``place``."""
     if isinstance(place, str):
         load_class(_OPTION, place, *_METHODS)
     elif place is not None and not place.is_dir():

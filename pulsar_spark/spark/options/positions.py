@@ -88,7 +88,7 @@ class Positions:
         return {partition: self._of_one(partition, name) for partition, name in names.items()}
 
     def _name_of(self, partition: TopicName) -> TopicName | None:
-        """Returns the name in ``named`` for a partition: its own, or its topic's if positions are times."""
+        """Returns a partition's key in ``named``: its own name, or its topic's if the topic has a time."""
         if partition in self.named:
             return partition
         return partition.base if isinstance(self.named.get(partition.base), AtTime) else None
@@ -115,7 +115,7 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
     data = _object(option, text)
     if not _is_query_offset(option, data):
         return Positions(option, None, _named(option, data, end))
-    # A query's offset has the last messages read, so it is parsed as an end. Newer partitions are not in it.
+    # A query's offset names the last messages read, like an end. It lacks newer partitions: EARLIEST.
     named = _named(option, data["topics"], end=True, is_query_offset=True)
     return Positions(option, None, named, PositionWord.EARLIEST)
 
@@ -157,7 +157,7 @@ def _check_order(
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
     if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
-        ids = ids or first == last  # refused unless the start is a query's offset
+        ids = ids or first == last  # the end is one message before the start, which is no query's offset
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
@@ -236,7 +236,7 @@ def _named(
 
 
 def _by_partition(option: str, topic: TopicName, value: Any) -> Iterator[tuple[TopicName, Any]]:
-    """Yields one topic's partitions with their JSON values; the same partition may be yielded twice."""
+    """Yields one topic's partitions with their JSON values; two JSON names may mean the same partition."""
     if isinstance(value, list):
         yield topic, _from_bytes(option, topic, value)
         return
@@ -287,7 +287,7 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
 
 
 def _position(option: str, partition: TopicName, place: Any, end: bool) -> Position:
-    """Returns the position for ``place``, a word or the id of the first message (with ``end``, the last)."""
+    """Parses ``place``: a word, or the message id of the first message; of the last message if ``end``."""
     if isinstance(place, str):
         word = _WORDS.get(place.lower())
         if word in (PositionWord.EARLIEST, PositionWord.LATEST):
