@@ -437,8 +437,8 @@ _LAST_UNPARSABLE = "Failed to get batch size for entry"
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 
-# A retry helps, because brokers remove a non-durable subscription soon after its consumer is closed. The
-# planner opens a non-durable subscription to check whether a durable one of the same name exists.
+# An error with _IS_NON_DURABLE is retriable, because brokers remove a non-durable subscription after its
+# consumer. The planner opens one to check whether a durable subscription of the same name exists.
 _NOT_ALLOWED = 22
 _IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
 _TOO_MANY_SUBSCRIPTIONS = "Exceed the maximum number of subscriptions of the topic"

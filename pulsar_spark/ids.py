@@ -239,7 +239,7 @@ class TopicName(NamedTuple):
 
     @property
     def part(self) -> str:
-        """Returns the partition's number, ``-1`` without one, or a segment's range of hashes and number."""
+        """Returns the partition number as text (``-1``: none), or a segment's name, as ``0000-7fff-0``."""
         return self.local.rpartition("/")[2] if self.is_segment else str(self.partition)
 
     def of_part(self, part: str) -> TopicName:
@@ -344,10 +344,10 @@ class TopicPattern:
 
     @property
     def broker_regex(self) -> str | None:
-        """Returns a regular expression with which a broker lists these topics; it may match more topics.
+        """Returns a regular expression for the broker's topic listing; it may match further topics.
 
-        Brokers have another dialect and a length limit. So the expression is the names' common prefix, then
-        ``.*``, or ``(-p.*)?`` for a single topic. None: there is no literal prefix, so list all topics.
+        Brokers limit its length and use another dialect, so it has only the pattern's literal start and
+        ``.*``, or ``(-p.*)?`` for a literal name. None: no literal start, so the caller lists all topics.
         """
         found = _LITERAL.match(self.regex.pattern)
         if found is None or "|" in self.regex.pattern:

@@ -60,9 +60,9 @@ class PulsarProgressListener(StreamingQueryListener):
     """
 
     def __init__(self) -> None:
-        self._queries: Mapping[str, QueryFigures] = {}  # by name, which is unique
-        self._started: Mapping[str, StartedQuery] = {}  # by run, until its first report
-        self._names: dict[str, str] = {}  # by run
+        self._queries: Mapping[str, QueryFigures] = {}  # by query name, which is unique
+        self._started: Mapping[str, StartedQuery] = {}  # by run id, until the first report
+        self._names: dict[str, str] = {}  # query name by run id
         self._failed_runs: Mapping[str, int] = {}
         self._ended: frozenset[str] = frozenset()  # planners of ended queries, which may still report
         self._complained: set[str] = set()

@@ -63,7 +63,7 @@ class RowPlan:
         if self.reader is None:
             return raw_values(self.columns)
         # A topic that is deleted and created again has new ledgers, and its schema versions start at 0. So
-        # schemas are cached by ledger, and never belong to a deleted topic of the same name.
+        # the cache key contains the ledger, and schemas of the deleted topic are not used for the new one.
         versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
         refuses = options.evolution is EvolutionMode.RESTART
         return SchemaValues(

@@ -41,7 +41,7 @@ class Parser(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """One option of a table. Equal only to itself.
+    """One option of a table. Options are compared by identity.
 
     Attributes:
         default: text of the default; None: the default is None.

@@ -224,7 +224,7 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
 
 @_accepting("topic")
 def topic(text: str) -> TopicName:
-    """Parses one topic name; refuses a comma, which a name may contain, because it may mean two topics."""
+    """Parses one topic name; refuses commas, though valid in names, because the user may mean two topics."""
     _check_no_pattern(text)
     if "," in text:
         raise ValueError(
@@ -235,7 +235,7 @@ def topic(text: str) -> TopicName:
 
 
 def _check_no_pattern(text: str) -> None:
-    """Raises ValueError for ``*``, which a name may contain, because the user may mean a pattern."""
+    """Raises ValueError for ``*``, although valid in a name, because the user may mean a pattern."""
     if "*" in text:
         raise ValueError("without *. To read all topics that match, set topicsPattern, such as ord.*")
 

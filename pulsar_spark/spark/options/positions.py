@@ -349,5 +349,5 @@ def _iso_milliseconds(given: str) -> int:
     text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
     moment = datetime.fromisoformat(text)
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    # Rounded up to the next millisecond, because publish times are whole milliseconds.
+    # The time is rounded up, because publish times are whole milliseconds.
     return -((_EPOCH - aware) // timedelta(milliseconds=1))

@@ -273,11 +273,11 @@ class SourceOptions:
     """Options of a source. Fields not listed here have the meaning of the option with their name.
 
     Attributes:
-        topics: the user's topics, in order and without repetition, not their partitions. Empty with a
-            pattern.
-        end: end of a batch; latest in a stream.
-        publish_time_margin: maximum seconds by which publish times go back in a partition.
-        must_exist: True if a topic that does not exist at the start is an error.
+        topics: names of topics, without partitions, in the user's order and without repetition; empty with
+            a pattern.
+        end: end of a batch read; always latest in a stream.
+        publish_time_margin: maximum seconds that a message's publish time is before an earlier message's.
+        must_exist: True if a topic that is missing when the read starts is an error.
     """
 
     client: ClientOptions

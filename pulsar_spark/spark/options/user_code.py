@@ -1,7 +1,7 @@
 """Users' functions and classes: loaded by their dotted names in the process that calls them.
 
-A user who sets options, such as a table's in SQL, may not be allowed to run Python. So the interface of a
-function or class is checked before it is called, and no option value is passed to it.
+Somebody who can set options, for example in SQL, may lack permission to run Python. So the parameters of a
+function, or methods of a class, are checked before a call, and no option value is passed to it.
 """
 
 from __future__ import annotations

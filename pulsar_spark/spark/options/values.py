@@ -38,7 +38,7 @@ class GivenType(Enum):
 
     @property
     def type(self) -> SchemaType | None:
-        """Returns the schema's type; None for PRIMITIVE, because the schema option names the type itself."""
+        """Returns the SchemaType; None for PRIMITIVE, because the schema option names the primitive type."""
         if self is GivenType.PRIMITIVE:
             return None
         return SchemaType.PROTOBUF_NATIVE if self is GivenType.PROTOBUF else SchemaType[self.name]
@@ -135,7 +135,7 @@ _MODE = VALUES.add(
     "`PERMISSIVE`: the value's columns are null; the column `__corruptValue`, if chosen, has the bytes. "
     "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
-_GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)  # require valueSchema
+_GIVEN_ONLY: tuple[Option[Any], ...] = (SCHEMA_TYPE, _MESSAGE_NAME)  # options that require valueSchema
 # Options that have no effect if payloads are not decoded.
 _TYPED_ONLY = (VALUE_SCHEMA, KEY_SCHEMA, *_GIVEN_ONLY, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
 
@@ -257,7 +257,7 @@ def _primitive(definition: str | Path, data: bytes, kind: SchemaType | None) -> 
 
 
 def _advice(data: bytes, kind: SchemaType | None) -> str:
-    """Returns the error's advice: the accepted forms of a schema, and which other form ``data`` has."""
+    """Returns advice for a bad schema option: the accepted forms, and the form of ``data`` if it is known."""
     if kind not in (SchemaType.AVRO, SchemaType.JSON):
         return "Write the name of a primitive, such as INT64 or STRING, or the file that protoc writes"
     if data.decode(errors="replace") in _PRIMITIVES:
