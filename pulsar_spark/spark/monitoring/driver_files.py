@@ -12,12 +12,13 @@ is removed with the application. Three kinds of texts reach the listeners:
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import uuid
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,20 @@ class DriverFiles:
         new = file.with_name(f".{file.name}")
         new.write_text(text)
         new.replace(file)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Excludes other processes and threads that change a text of this folder.
+
+        For example, threads of a foreachBatch write at the same time, each through a process of its own.
+        """
+        self.path().mkdir(exist_ok=True)
+        folder = os.open(self.path(), os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def read(self, name: str) -> str | None:
         """Returns the text of a file; None if it does not exist."""
@@ -93,11 +108,12 @@ class SinkTotals(NamedTuple):
 
 
 def add_sink_totals(query: str, batch: SinkTotals) -> None:
-    """Adds the totals of a micro-batch; only one process of a query may call it at a time."""
+    """Adds the totals of a micro-batch."""
     if not any(batch):
         return
     try:
-        _totals.write(query, json.dumps(_read_totals(query).plus(batch)))
+        with _totals.locked():
+            _totals.write(query, json.dumps(_read_totals(query).plus(batch)))
     except (OSError, RuntimeError, ValueError) as error:
         _log.warning("query %s: the listener does not see what the sink has written: %s", query, error)
 
@@ -122,18 +138,21 @@ _topics = DriverFiles("pulsar_spark_sink_topics")
 
 
 def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> None:
-    """Adds the topics of a micro-batch; only one process of a query may call it at a time.
+    """Adds the topics of a micro-batch.
 
     ``topics``: full names of topics, without partitions. Topics beyond ``MAX_TOPICS`` are left out with a
     warning.
     """
+    if not topics:
+        return
     try:
-        known = _read_topics(query)
-        before = known.get(service_url, [])
-        room = MAX_TOPICS - sum(map(len, known.values()))
-        new = sorted(set(topics) - set(before))
-        if new[:room]:
-            _topics.write(query, json.dumps({**known, service_url: [*before, *new[:room]]}))
+        with _topics.locked():
+            known = _read_topics(query)
+            before = known.get(service_url, [])
+            room = MAX_TOPICS - sum(map(len, known.values()))
+            new = sorted(set(topics) - set(before))
+            if new[:room]:
+                _topics.write(query, json.dumps({**known, service_url: [*before, *new[:room]]}))
         if len(new) > room and is_first_to_say(f"topics of query {query}"):
             _log.warning("query %s: listeners see only %d topics of the sink", query, MAX_TOPICS)
     except (OSError, RuntimeError, ValueError) as error:

@@ -94,15 +94,16 @@ def has_written_before(counted: Mapping[str, str], batch: MicroBatch) -> bool:
 
 
 def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
-    """Counts a committed write; only one process of a query may call it at a time.
+    """Counts a committed write; other processes may count writes of the query at the same time.
 
     Raises SendError: the write cannot be counted, so the next write would get the same number.
     """
     try:
-        counted = _files.read(query)
-        numbers, first = _numbers(counted, run, batch), _first_batch(counted, run, batch)
-        numbers[str(topic)] = _next(numbers, topic) + 1
-        _files.write(query, json.dumps([run, batch, numbers, first]))
+        with _files.locked():
+            counted = _files.read(query)
+            numbers, first = _numbers(counted, run, batch), _first_batch(counted, run, batch)
+            numbers[str(topic)] = _next(numbers, topic) + 1
+            _files.write(query, json.dumps([run, batch, numbers, first]))
     except (OSError, RuntimeError) as error:
         raise SendError(
             f"the rows are written, but the write could not be counted: {error}",

@@ -1,5 +1,7 @@
 """What the process that commits leaves for the one that listens."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from pulsar_spark.spark.monitoring.driver_files import SinkTotals, add_sink_totals, read_sink_totals
 
 QUERY = "53a07399-9325-45aa-b130-8ae28c14255c"
@@ -29,3 +31,9 @@ def test_what_cannot_be_read_counts_for_nothing(folder, caplog):
     assert read_sink_totals(QUERY) == SinkTotals()
     add_sink_totals(QUERY, SinkTotals(3))
     assert "does not see what the sink has written" in caplog.text
+
+
+def test_totals_that_threads_add_at_the_same_time_are_all_added(folder):
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: add_sink_totals(QUERY, SinkTotals(1)), range(400)))
+    assert read_sink_totals(QUERY) == SinkTotals(400)

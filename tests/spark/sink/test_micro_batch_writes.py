@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -97,6 +98,14 @@ def test_a_micro_batch_that_is_run_again_has_the_numbers_of_the_first_run():
 def test_queries_are_counted_apart():
     count(BATCH)
     assert number(ANOTHER_QUERY) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_writes_that_threads_of_a_function_commit_at_the_same_time_are_all_counted():
+    with ThreadPoolExecutor(2) as pool:
+        for counted in [pool.submit(count, BATCH, topic) for topic in [T, U] * 300]:
+            counted.result()
+    assert [number(BATCH, topic) for topic in (T, U)] == [300, 300]
 
 
 @pytest.mark.usefixtures("folder")
