@@ -317,13 +317,12 @@ class DedupTask:
             run.held_bytes += len(encoded.encoded.buffer)
         if run.stored.has_more:
             if run.held_bytes > _HELD_BYTES:
-                self.check_held(topic)
+                self._check_held(topic)
             return []
         held, run.held, run.held_bytes = run.held, [], 0
         return held
 
-    def check_held(self, topic: TopicName) -> None:
-        """Raises DuplicatesError if new rows still wait for stored rows; call it after the last rows."""
+    def _check_held(self, topic: TopicName) -> None:
         if self.run_of(topic).held:
             text = "this run differs from an earlier one of the micro-batch: it lacks rows and has others"
             raise self.duplicates(topic, text, "None of these rows is sent")
@@ -342,8 +341,14 @@ class DedupTask:
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def finish(self) -> None:
-        """Reads the remaining stored rows; call it after the last rows of this run."""
+        """Reads the remaining stored rows; call it after the last rows of this run.
+
+        Raises:
+            DuplicatesError: the task is strict, and new rows still wait for stored rows, or stored messages
+                cannot be compared.
+        """
         for topic in self.topics:
+            self._check_held(topic)
             self.leave(topic)
 
     def leave(self, topic: TopicName) -> None:

@@ -178,8 +178,6 @@ class TopicWriter(Closing):
     def flush(self) -> None:
         """Sends the open batches and waits until all rows are acknowledged; raises as ``send``."""
         with self._failing_for_good():
-            if self._dedup is not None:
-                self._dedup.check_held(self._topic)
             self._send_held()
             for producer in self._producers.values():
                 producer.send_open_batch()

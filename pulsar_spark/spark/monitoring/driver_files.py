@@ -50,7 +50,7 @@ class DriverFiles:
     def locked(self) -> Iterator[None]:
         """Excludes other processes and threads that change a text of this folder.
 
-        For example, threads of a foreachBatch write at the same time, each through a process of its own.
+        For example, threads of a foreachBatch write at the same time, each in a separate process.
         """
         self.path().mkdir(exist_ok=True)
         folder = os.open(self.path(), os.O_RDONLY)

@@ -23,6 +23,7 @@ def test_no_row_is_sent_before_all_stored_ones_are_found():
                 for first in range(0, len(values), 5):
                     writer.send(columns(values[first : first + 5]))
                 writer.flush()
+                task.finish()
 
         run(numbered(10), 10, strict=False)
         with pytest.raises(DuplicatesError, match=r"has others\. None of these rows is sent"):
