@@ -157,7 +157,7 @@ def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
 
 
 def is_root(schema: Schema, source: pa.DataType) -> bool:
-    """Whether rows have only a column ``value`` that holds the values, because these are not structs."""
+    """Whether the only column of ``source`` is ``value``, and the schema's values are not structs."""
     if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or not pa.types.is_struct(source):
         return False
     return [field.name for field in source] == ["value"] and not pa.types.is_struct(column_type(schema))

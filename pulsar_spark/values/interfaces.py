@@ -54,10 +54,10 @@ class ValueDecoder(Protocol):
         """Decodes n values; a bad value does not affect other values.
 
         Args:
-            values: ``binary`` [n], may be a slice; null is a tombstone: its row is null, but not bad.
+            values: ``binary`` [n], may be a slice. A null is a tombstone; its row is null, and not bad.
             keys: ``binary`` [n], keys of the messages; only KEY_VALUE reads them.
-            work: limit of the work. The row of a value that would exceed the limit is null; ``is_bad`` need
-                not flag the row.
+            work: work that each value may use. A value that needs more becomes null, and is flagged in
+                ``work.refused``, but not always in ``is_bad``.
         """
         ...
 

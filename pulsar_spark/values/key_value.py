@@ -245,7 +245,7 @@ class _KeyValueDecoder:
     def _are_inline(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
-        """Flags rows in ``among`` with a valid INLINE payload but no key, and rows with too much work."""
+        """Flags rows of ``among`` with a null key and an INLINE payload, and all rows refused by ``work``."""
         are_inline = among & to_mask(keys.is_null()) & to_mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):

@@ -60,8 +60,8 @@ def max_growth(lists: Iterable[tuple[float, int]]) -> float:
     """Returns the maximum column bytes for each payload byte.
 
     Args:
-        lists: (maximum column bytes, minimum payload bytes) of an item, for each list and map of a schema.
-            An item with a minimum of 0 bytes may occur once for each payload byte, besides other items.
+        lists: for each list and map of a schema, an item's maximum column bytes and minimum payload bytes.
+            A payload may have as many items of 0 bytes as it has bytes, in addition to other items.
     """
     found = list(lists)
     return max((size / least for size, least in found if least), default=0.0) + max(

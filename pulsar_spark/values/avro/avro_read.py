@@ -39,8 +39,8 @@ from pulsar_spark.values.value_bounds import (
     too_large,
 )
 
-# Limits of the rows that one call decodes, so that they fit into the processor's caches. If rows are large, a
-# call has about _MIN_ROWS rows, but at most _MAX_BYTES, because each numpy call has an overhead.
+# One call decodes up to _MAX_ROWS rows and _MIN_BYTES, so that they fit into the processor's caches. If fewer
+# than _MIN_ROWS rows would fit, it decodes more, up to _MAX_BYTES, because each numpy call has an overhead.
 _MAX_ROWS = 16_384
 _MIN_ROWS = 1_000
 _MIN_BYTES = 1 << 20
@@ -63,7 +63,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 class _AvroDecoder:
-    """A :class:`ValueDecoder` of AVRO; ``offset``: bytes before each value."""
+    """A :class:`ValueDecoder` of AVRO payloads; ``offset``: size in bytes of the header before each value."""
 
     def __init__(self, step: steps.Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self.type = type
@@ -297,7 +297,7 @@ def _decimals(
 
 
 def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
-    """Reads the last ``size`` of the 8 bytes before ``end`` as a big-endian signed number; size 0 gives 0."""
+    """Reads ``size`` bytes before ``end``, at most the last 8, as a big-endian signed number; 0 if none."""
     whole = payloads.words[end - 8].byteswap().view(np.int64)
     unused = (8 - np.clip(size, 1, 8)) * 8
     return np.where(size > 0, (whole << unused) >> unused, 0)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import WAY_OUT, Schema, parse_json, too_large
 
-# Property with the number of bytes before the value; adaptors of Kafka and Debezium write a header there.
+# Schema property: size in bytes of the header that Kafka and Debezium adaptors write before each value.
 READ_OFFSET: Final = "__AVRO_READ_OFFSET__"
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
@@ -35,13 +35,13 @@ _TIMES_OF_DAY: Final = {"time-millis": "int", "time-micros": "long"}
 
 @dataclass(frozen=True, slots=True)
 class AvroPrimitive:
-    """One of ``PRIMITIVES``.
+    """A primitive type; ``kind``: one of ``PRIMITIVES``.
 
     Attributes:
-        logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos. Empty: none, or
-            a logical type that is read as the primitive. JSON has more logical types, see ``json_types``.
-        form: logical type that ``logical`` cannot have: char, decimal of more than 38 digits, time-millis or
-            time-micros; empty: none. In types from ``json_types``, ``number``: JSON has the time as a number.
+        logical: logical type that sets the column's type: date, decimal, timestamp-* or local-timestamp-*;
+            empty: the column has the primitive's type. ``json_types`` adds logical types for JSON.
+        form: char, decimal (of over 38 digits), time-millis or time-micros, which do not change an AVRO
+            column; empty: none. In types from ``json_types``, ``number``: JSON has the time as a number.
     """
 
     kind: str
@@ -266,7 +266,7 @@ def _common_number(members: tuple[AvroType, ...]) -> pa.DataType | None:
 class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, tuple[AvroType, int, int]] = {}  # full name -> type, number of nodes, height
-        self._open: dict[str, list[AvroRecord]] = {}  # full name -> ``definition``, while it is parsed
+        self._open: dict[str, list[AvroRecord]] = {}  # records being parsed, by name; see ``AvroRecursive``
         self._nodes = 0
         self._deepest = 0
 

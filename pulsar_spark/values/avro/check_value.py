@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.value_bounds import ValueRoom
 
 _MAX_OPEN = 10_000  # maximum depth of a recursive record
-_WORK_PER_BYTE = 64  # types that checking a recursive record may visit for each byte, beyond ``_MAX_OPEN``
+_WORK_PER_BYTE = 64  # maximum types visited in a recursive record: this per byte left, plus ``_MAX_OPEN``
 BLOCK_WORK = 4  # units of work for reading the item count of a block
 
 
@@ -93,7 +93,7 @@ def _read_varint(value: AvroValue, position: int) -> tuple[int, int]:
 
 
 def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
-    """Returns a block's item count and its first item's position; each item uses ``cost`` of the credit."""
+    """Returns a block's item count and first item's position; subtracts count * ``cost`` from ``credit``."""
     count, position = _read_varint(value, position)
     if count < 0:
         count = -count
@@ -169,7 +169,7 @@ def _bytes(step: steps.BytesStep) -> Walker:
 def _check_decimal(raw: bytes, precision: int) -> None:
     if not raw:
         raise BadAvroError("a decimal without bytes")
-    # Only the last 17 bytes become a number, because long numbers take long; others may only repeat the sign.
+    # Converts only the last 17 bytes, because long numbers are slow; bytes before may only repeat the sign.
     short = raw[-17:]
     sign = b"\xff" if short[0] >= 0x80 else b"\x00"
     number = int.from_bytes(short, "big", signed=True)

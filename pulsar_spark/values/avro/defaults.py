@@ -45,7 +45,7 @@ from pulsar_spark.values.encode.pieces import Write
 from pulsar_spark.values.time_units import NANOS_OF_DAY, unit_of
 
 MAX_VALUES: Final = 100_000  # maximum values in a schema's defaults, because each takes time
-_MAX_TEXT: Final = MAX_BYTES  # maximum length of all text in defaults; counts nested defaults repeatedly
+_MAX_TEXT: Final = MAX_BYTES  # maximum characters of text in defaults; a nested default counts each time
 _MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
 _FLOAT: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 

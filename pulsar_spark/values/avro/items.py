@@ -1,10 +1,10 @@
 """Finds the positions of the items of arrays and of the entries of maps, which are stored in blocks.
 
-If items have one size or are varints, one call finds them for all rows, because their positions follow from
-the block's start. Other items are found in waves: the first call finds item 0 of each row, the next call item
-1. The items of the last few rows are found one by one, because a wave takes as long as about 64 single items,
-whether it has one row or a thousand, and longer if items contain arrays. Found items are then read in one
-call; the items of a large value are read in several calls, which bounds temporary arrays.
+If items have a fixed size or are varints, one call finds the items of a block in each row, because their
+positions follow from the block's start. Other items are found in waves: the first wave is one call, which
+finds item 0 of each row; the second wave finds item 1. When few rows are left, their items are found one by
+one, because even a wave of one row takes as long as about 64 single items, and longer if items contain
+arrays. Found items are decoded about ``ITEMS_AT_ONCE`` at a time, which bounds temporary arrays.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _FEW_KNOWN = 12
 ITEMS_AT_ONCE = 1 << 16  # maximum items that a ``Take`` receives in one call, which bounds temporary arrays
 _BYTES_AT_ONCE = 1 << 20  # bytes of items that are found one by one, before these items are decoded
 _BLOCKS_AT_ONCE = 1 << 14  # blocks that are found one by one, before their items are decoded
-_MAX_COUNT = 1 << 32  # a block with more items is charged as this count, which exceeds any row's credit
+_MAX_COUNT = 1 << 32  # caps item counts, so count * cost cannot overflow; exceeds any ``AvroPayloads.credit``
 
 # Receives the positions of items, sorted by array, and for each item the index of its array.
 Take: TypeAlias = Callable[[Ints, Ints], None]
 
 
 class ItemsFinder:
-    """Finds the items of an array or map of each row.
+    """Finds the items of the arrays or maps that begin at given positions.
 
     Args:
-        find: finds the ends of items; see ``value_ends.FindEnds``.
-        is_charged: True if items without bytes, or with long defaults, use ``AvroPayloads.credit``.
+        find: function that returns the ends of items; see ``value_ends.FindEnds``.
+        is_charged: True to subtract ``steps.item_cost`` of each item from ``AvroPayloads.credit``.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ItemsFinder:
     ) -> tuple[Ints, Ints, Ints]:
         """Returns each block's number of items, position of the first item, and position after the block.
 
-        If items are varints, the number of the first item's end in ``VarintEnds`` replaces its position.
+        For varints, the second array has the index of the first item's end in ``varint_ends``.
         """
         if self._width is not None:
             return count, begin, begin + count * self._width
@@ -214,7 +214,7 @@ class ItemsFinder:
     ) -> tuple[int, int | None]:
         """Finds blocks of one array, until the array ends or ``blocks.are_many``.
 
-        Returns the position after the blocks, and where to continue; None: the array has no more blocks.
+        Returns the position after the blocks, and the next block's position; None: the array has ended.
         """
         value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
         end = value.end
@@ -266,7 +266,7 @@ class _Blocks:
 
     @property
     def are_many(self) -> bool:
-        """Whether the items of the blocks should be read now; False if blocks must be sorted by array."""
+        """Whether enough blocks are here to read; False after ``add``, because then all must be sorted."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
@@ -289,14 +289,14 @@ class _Blocks:
             if ends is None:
                 yield at[block] + index * (width or 0), owner[block]
             else:
-                # An item begins after the previous end, which is the end of an item or of the block's count.
+                # Each item begins after the end of the item before; item 0 begins after the block's header.
                 yield ends.places(at[block] + index - 1) + 1, owner[block]
 
 
 class _Rest:
     """Collects the positions of items that are found one by one, and passes them to ``take``.
 
-    ``take`` receives the items when there are ITEMS_AT_ONCE; None: all stay in ``starts``.
+    ``take``: called once there are ITEMS_AT_ONCE positions, or earlier; None: all stay in ``starts``.
     """
 
     def __init__(self, take: Take | None) -> None:
@@ -331,7 +331,7 @@ def _take_in_order(
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # An array in ``rest`` has one item in each wave; its adjacent items in ``rest`` come after them.
+        # Arrays in ``rest`` have an item in every wave, so their first in ``rest`` is item len(waves).
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

@@ -152,7 +152,7 @@ class AvroPayloads:
         self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
 
     def count_wave(self, rows: Ints, units: float) -> None:
-        """Counts ``units`` of work, divided among ``rows``, for a wave: a call that finds an item of each."""
+        """Counts a call that finds an item or block of each row: ``units`` of work, divided among them."""
         self._waves += 1
         if self._waves % _WAVES == 0 and self.work.is_limited:
             some = np.unique(rows)
@@ -185,7 +185,7 @@ _SQUEEZE = (
     (_U(0x3FFF00003FFF0000), _U(2)),
     (_U(0x0FFFFFFF00000000), _U(4)),
 )
-_SHORT = 2  # maximum bytes of a varint that the first pair in _SQUEEZE joins to one number
+_SHORT = 2  # maximum bytes of a varint for which the first pair in _SQUEEZE is enough
 _MAX_BYTES = 10
 
 

@@ -66,7 +66,7 @@ _ByName: TypeAlias = "dict[str, list[AvroType]]"
 
 
 class _TargetError(SchemaError):
-    """The target is Spark's time, but the field is not a time of day. Other branches are not tried."""
+    """Spark's TIME is requested for a field that is no time of day. No other branches of unions are tried."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
@@ -216,7 +216,7 @@ class _Resolver:
             except _TargetError:
                 raise
             except SchemaError as error:
-                # The path is removed, because the error of a bad value already begins with the path.
+                # Removes the path, because ``explain`` puts the path of the bad field before this text.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
         if all(isinstance(branch, str) for branch in branches):
             raise _mismatch(writer, reader, path)

@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# A list item uses one byte of ``AvroPayloads.credit`` for this many bytes of text, see ``added_text``.
+# Bytes of added text (see ``added_text``) for which a list item uses 1 byte of ``AvroPayloads.credit``.
 TEXT_PER_BYTE = 64
 
 
@@ -247,7 +247,7 @@ def fixed_width(step: Step) -> int | None:
 
 
 def is_unchecked(step: Step) -> bool:
-    """Whether any ``fixed_width`` bytes are a valid value, so values need no check."""
+    """Whether every sequence of ``fixed_width(step)`` bytes is a valid value, so values need no check."""
     if isinstance(step, RecordStep | MemberStep):
         return not getattr(step, "reason", "") and all(map(is_unchecked, parts_of(step)))
     if isinstance(step, BytesStep):

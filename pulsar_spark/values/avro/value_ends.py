@@ -32,8 +32,8 @@ FindEnds: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
 _Bits: TypeAlias = npt.NDArray[np.integer]
 
 _MAX_SHORT: Final = 200  # maximum bytes of a short value; the sum with its branch and length fits into uint8
-_UNCHECKED: Final = SLACK // 256  # ``limit`` is called after this many fields of at most 256 bytes each
-_LONG_LENGTH: Final = 0x81  # sign and continuation bit of a length's first byte; both 0 if it is short
+_UNCHECKED: Final = SLACK // 256  # ``limit`` is called once for this many fields, <= 256 bytes each
+_LONG_LENGTH: Final = 0x81  # sign and continuation bit of a length's first byte; a short length has neither
 _LONG_BRANCH: Final = 0xFD  # bits of a branch's first byte; all are 0 for the branches 0 and 1
 
 
@@ -81,7 +81,7 @@ def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
 def _correct(
     payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_long: _Bits, find: FindEnds
 ) -> None:
-    """Corrects ``after``, the ends of values, by ``find`` where ``is_long`` is not 0, except in bad rows."""
+    """Replaces the ends in ``after`` by results of ``find`` where ``is_long`` is not 0; skips bad rows."""
     if not np.count_nonzero(is_long):
         return
     long = np.flatnonzero(is_long)
@@ -203,7 +203,7 @@ _FEW_BRANCHES = 16  # maximum branches that are searched for one by one; more br
 
 
 def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
-    """Yields each branch index in ``which`` and its rows; yields invalid indexes as they are, or as -1."""
+    """Yields each branch index with the places in ``which`` that have it; invalid ones may become -1."""
     if branches > _FEW_BRANCHES:
         order = np.argsort(which, kind="stable")
         numbers, starts = np.unique(which[order], return_index=True)

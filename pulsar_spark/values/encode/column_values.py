@@ -66,7 +66,7 @@ def validity(column: pa.Array) -> Flags | None:
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Converts numbers to float or double; null: any number. Raises Misfit if a number loses digits."""
+    """Converts numbers to float or double, null to any number. Raises Misfit if a number loses digits."""
     numbers = _numbers(column)
     with np.errstate(over="ignore"):
         found = numbers.astype(kind)
@@ -76,7 +76,7 @@ def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.ND
             is_same, path, "a double that loses digits as a float: cast it to float in the query to round it"
         )
     if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
-        # 2^63 as a float is beyond int64, so the float is compared before the conversion back.
+        # Excludes floats outside int64, such as 2^63, because converting these back would overflow.
         is_inside = (found >= -(2.0**63)) & (found < 2.0**63)
         back = np.where(is_inside, found, 0).astype(np.int64)
         name = "float" if kind is np.float32 else "double"

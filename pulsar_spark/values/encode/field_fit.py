@@ -66,17 +66,17 @@ _FIT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnFit:
-    """A column's field in the schema, and the same for nested columns.
+    """The schema's field for a column, with the fields for its nested columns in ``parts``.
 
     Attributes:
         path: path of the field: names joined by dots, ``[]`` for items, ``{}`` for values of a map; empty for
             the root.
-        avro: type of the written values; a union only if each member has a column.
-        branch: index of ``avro`` among the branches of the field's union; None: the field is not a union.
-        null: index of null in the field's union; None: the field has no null.
-        parts: ColumnFit of each field of a record (None: the field has no column), of each column of a union,
-            or of the items of an array or the values of a map.
-        columns: for each part that is not None, the index of its column in the struct.
+        avro: type of the written values; a union only if the column is a struct of the union's members.
+        branch: index of ``avro`` in the field's union; None: ``avro`` is the whole type of the field.
+        null: index of null in the field's union; None: the field is not a union with null.
+        parts: ColumnFit of each nested column: of a record's fields (None: the field has no column), of a
+            union's members, of an array's items, or of a map's values.
+        columns: indexes in the struct column, one for each part that is not None.
     """
 
     path: str

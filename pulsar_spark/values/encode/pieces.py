@@ -1,8 +1,8 @@
 """Encodes columns as bytes: each field becomes pieces, which are joined row by row.
 
-A piece has some bytes of each of n rows: :class:`Cells` if they are few, ``EncodedField`` if they are already
-in a buffer. ``_join_rows`` concatenates the pieces of each row. Items of arrays, and columns with nulls, are
-first joined by themselves. Their bytes are then one piece of the outer rows.
+A piece holds a part of the bytes of each row: a few bytes as :class:`Cells`, or a binary array as
+``EncodedField``. ``_join_rows`` concatenates the bytes that each row has in all pieces. The items of arrays,
+and the other rows of a column with nulls, are joined first; the result is one piece of the outer column.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
 
 
 def masked(piece: Piece, has: Flags) -> Piece:
-    """Removes the bytes of rows without a flag in ``has``; an EncodedField must have none there already."""
+    """Removes the bytes of rows not flagged in ``has``; an EncodedField must have none in these rows."""
     if isinstance(piece, EncodedField):
         return piece
     used = (
@@ -178,7 +178,7 @@ def _bytes(words: _Words) -> npt.NDArray[np.uint8]:
 
 
 def _further_bytes(words: _Words) -> Ints:
-    """Returns the bytes that each number needs with its sign, minus 1: 0 below 2^7, 1 below 2^15, up to 8."""
+    """Returns the size of each number as a signed integer, in bytes minus 1: 0 below 2^7, 1 below 2^15."""
     largest = int(words.max(initial=0))
     sizes = np.zeros(len(words), np.int64)
     for size in range(1, largest.bit_length() // 8 + 1):
@@ -215,9 +215,9 @@ def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
 def _side_by_side(
     parts: Sequence[npt.NDArray[np.uint8] | Flags | None], widths: Sequence[int], count: int
 ) -> npt.NDArray[np.uint8]:
-    """Joins matrices of ``count`` rows side by side; None: all bytes are 1.
+    """Joins matrices of ``count`` rows side by side; a part that is None becomes a matrix of ones.
 
-    Each row of a matrix is copied as one item, not byte by byte, which is three times as fast as np.hstack.
+    Copies each row of a matrix as one item if possible, because that is three times as fast as np.hstack.
     """
     whole = np.ones((count, sum(widths)), np.uint8)
     at = 0

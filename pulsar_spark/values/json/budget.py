@@ -1,9 +1,9 @@
-"""The memory and time that each payload of a batch may still use while it becomes columns.
+"""The memory and work that each payload of a batch may still use while it becomes columns.
 
-Memory is counted only for payloads of more bytes than ``value_bounds.largest_unchecked``. Time is counted, as
-units of work, for values that are converted one by one: values of kind JSON, and each distinct value that
-Arrow does not convert. A value in a union counts once for each member that is tried. From the second member
-on, all values inside the value count, too.
+Memory is counted only for payloads of more bytes than ``value_bounds.largest_unchecked``. Work is counted for
+values that are converted one by one: values kept as JSON text, and distinct values that Arrow cannot convert.
+A value of a union is read as one member after the other until one fits, and each attempt is work. From the
+second attempt on, each value nested in that value is work, too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class JsonBudget:
 
     Args:
         sizes: bytes of each payload, int64[n].
-        unchecked: memory is counted only for payloads of more bytes than this; None: for no payload.
+        unchecked: maximum bytes of payloads whose memory is not counted; None: no memory is counted.
 
     Attributes:
-        is_spent: flags of the payloads that used too much, bool[n].
-        choices: chosen member of each object and array in a union, by the union's number and the value's id;
-            -1: no member. Cached, because otherwise nested unions would take exponential time.
+        is_spent: flags of the payloads that used too much memory or work, bool[n].
+        choices: (number of a union, ``id()`` of an object or array) -> index of the member that fits, or -1;
+            a cache, because otherwise nested unions would take exponential time.
     """
 
     def __init__(self, sizes: Ints, unchecked: int | None, work: ValueWork) -> None:

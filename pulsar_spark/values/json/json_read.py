@@ -112,7 +112,7 @@ class _JsonDecoder:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
         is_bad: Flags = np.zeros(len(values), np.bool_)
-        if work.is_limited:  # work is tokens beyond one per two bytes; ordinary values have fewer
+        if work.is_limited:  # work: tokens beyond half the number of bytes; ordinary values have 0
             tokens = count_bytes(values, _IS_TOKEN)
             dense = np.maximum(tokens - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))
@@ -188,7 +188,7 @@ class _Form(NamedTuple):
     times_are_text: bool = False
 
     def learned(self, words: str, has_times: bool) -> _Form:
-        """Returns the form corrected by PyArrow's error text; self if the text implies no correction."""
+        """Returns the properties that PyArrow's error text ``words`` implies; self if it implies none."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
         if has_times and (_TEXT in words or _NUMBER in words):
@@ -234,13 +234,13 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """Returns the maximum values in each payload, int64[n]; counts list items only if _has_wide_items."""
+        """Returns the maximum number of values in each payload; counts list items only if _has_wide_items."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)
             braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
             nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
-            counts += self._item_width * (braces - 1 + nulls)  # items: each brace but the first, each null
+            counts += self._item_width * (braces - 1 + nulls)  # items: all ``{`` but the first, and nulls
         return counts
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:

@@ -162,7 +162,7 @@ def _require_years(days: Ints, path: str) -> None:
 
 
 def _matrix(strings: pa.StringArray, form: bytes) -> Cells:
-    """Returns strings of equal length as cells; copies the letters T and Z from the example ``form``."""
+    """Returns strings of equal length as cells, with T and Z where the example ``form`` has these letters."""
     count = len(strings)
     row = np.frombuffer(form, np.uint8)
     data = np.empty((count, len(form)), np.uint8)

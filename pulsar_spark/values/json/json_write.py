@@ -38,7 +38,7 @@ from pulsar_spark.values.json import json_text
 from pulsar_spark.values.json.json_text import form_text
 from pulsar_spark.values.json_types import is_pairs, parse
 
-# A part of the rows' texts: one text for each row, or bytes that all rows share.
+# A part of the JSON of n rows: a Piece with own bytes for each row, or bytes that are equal in all rows.
 _Part: TypeAlias = "Piece | bytes"
 
 _QUOTE: Final = b'"'

@@ -208,10 +208,10 @@ def _timestamp(leaf: JsonLeaf, value: Any) -> int:
 
 
 def _as_java_means(seconds: re.Match[str], micros: int) -> int:
-    """Returns the microseconds of a number of seconds with a point.
+    """Returns the microseconds that Java means by a number of seconds; ``micros``: the usual value.
 
-    Before 1970 Java writes the second and the fraction after it: -2.25 is 1.75 s before 1970. Java writes
-    neither -0.25 nor exponents, so such numbers have their usual value.
+    Before 1970, Java writes the whole second and a fraction to add to it: -2.25 is -2 + 0.25 = -1.75 s. Java
+    writes neither -0.25 nor exponents, so such numbers have their usual value.
     """
     sign, whole, fraction, exponent = seconds.groups()
     if not sign or whole == "0" or fraction is None or exponent is not None:

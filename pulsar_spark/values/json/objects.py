@@ -209,7 +209,7 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """Replaces values not of type ``kind`` by None, flags them as bad; returns whether any is None."""
+        """Replaces values of other types by None, and flags them bad; returns all, and if any is None."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
@@ -315,7 +315,7 @@ class _Columns:
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
     ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
-        """Returns lists or dicts, empty if null or too large; the offsets of their items; the validity."""
+        """Returns lists or dicts (empty if null or too large), their item offsets, the validity bitmap."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
         lengths = np.fromiter(map(len, some), np.int64, len(some))
@@ -373,7 +373,7 @@ class _Columns:
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
     ) -> tuple[pa.Array, list[int], list[int]]:
-        """Reads values (``mine``) as a union's member; returns the column, and which values fit and not."""
+        """Reads values at ``mine`` as ``member``; returns those that fit, their indexes, other indexes."""
         budget = self._budget
         before = None if budget.room is None else budget.room.copy()
         reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)
@@ -447,7 +447,7 @@ def _values(key: str, values: list[Any]) -> list[Any]:
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
-    """Returns key -> (indexes of the records with the key, values of the key); no keys with a default."""
+    """For members without default: returns key -> (indexes of the records that have the key, its values)."""
     found: dict[str, tuple[list[int], list[Any]]] = {
         member.key: ([], []) for member in node.members if member.default is None
     }

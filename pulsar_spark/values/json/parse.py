@@ -113,7 +113,7 @@ def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
     """Whether ``_USUAL`` may parse n payloads: all are objects or arrays, without -0, and not too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # Only objects and arrays: the body joins all payloads, and would show -0 and a payload 5 after it as -05.
+    # Only objects and arrays, because -0 is searched in the joined payloads: -0 and 5 would become -05.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None

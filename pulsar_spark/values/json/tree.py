@@ -152,9 +152,9 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class JsonRecord:
-    """An object; its members are in the order of the column's fields, and other names are ignored.
+    """A JSON object; ``members`` are in the order of the column's fields, other names are ignored.
 
-    ``names``: at the root, the names that the fields of both schemas have in payloads; else empty.
+    ``names``: at the root, names in payloads of all fields of the writer's and reader's schema; else empty.
     """
 
     type: pa.DataType
@@ -180,7 +180,7 @@ class JsonUnion:
     number: int = -1
 
 
-# Bytes of memory of a value while it is read: with one for the validity, and four for a text's offset.
+# Bytes of memory of a value while it is read, without its text; 1 is for validity, 4 for a text's offset.
 _WIDTHS: Final = {
     JsonKind.NULL: 1,
     JsonKind.BOOLEAN: 2,
@@ -194,7 +194,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes to count for an item: its column memory, or half of its memory while read if more."""
+    """Returns the bytes of an item in the column, or half of its bytes while it is read if that is more."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
@@ -391,7 +391,7 @@ class _Maker:
         if logical.startswith("time-") and not pa.types.is_floating(target):
             return JsonLeaf(JsonKind.TIME, target, unit=unit_of(reader, pa.time64("ns")))
         if _is_text(writer) and _is_text(reader):
-            source = arrow_type(writer)  # because only a writer of bytes may write base64
+            source = arrow_type(writer)  # because text may be base64 only if the writer's type is bytes
         scale = getattr(writer or reader, "scale", 0) if self._is_connect else None
         if logical == "number" and scale is not None:
             return JsonLeaf(JsonKind.NUMBER, target, scale=scale)

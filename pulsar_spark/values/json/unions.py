@@ -46,7 +46,7 @@ class UnionMembers:
                 self._leaves |= bit
             for kind in _usual_types(member):
                 self._usual[kind] |= bit
-        # If at most _FEW members accept objects, a member "any JSON" is tried before records that lack names.
+        # If few members accept objects, kind JSON is tried before the records that lack a name of the value.
         self._is_any_soon = (self._usual[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:

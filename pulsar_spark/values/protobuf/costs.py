@@ -50,12 +50,12 @@ _NOT_LAST = bytes(range(128, 256))  # the bytes that may precede a varint's last
 
 @dataclass(frozen=True, slots=True)
 class CountedField:
-    """A field whose memory is counted: it is repeated or a map, or its messages contain such fields.
+    """A field that ``take_items`` counts: repeated, a map, a message with such fields, or read as JSON.
 
     Attributes:
-        width: bytes of memory of an item; 0: the field is not repeated.
-        packed: wire bytes of a packed item; 0: items are varints; None: items are never packed.
-        has_messages: True if its items are messages, or become JSON, which takes as much work.
+        width: bytes of memory of an item; 0: the field is a single message.
+        packed: payload bytes of an item in a packed field; 0: items are varints; None: never packed.
+        has_messages: True if an item is a message or becomes JSON, which takes ``MESSAGE_WORK``.
     """
 
     width: int
@@ -73,12 +73,12 @@ def counted_fields(
     file: FileDescriptorProto,
     json: dict[str, dict[int, CountedField]],
 ) -> CountedFields:
-    """Returns the counted fields of a message by their numbers.
+    """Returns the fields of a message that ``take_items`` counts, by field number.
 
     Args:
         own: descriptor of the message.
-        file: file that contains the descriptors of all messages, ``.M0`` and so on.
-        json: type name -> counted fields, for messages that are read as JSON; they may contain themselves.
+        file: file with the descriptors of all message types, which are named ``.M0``, ``.M1`` and so on.
+        json: type name -> counted fields, for message types that are read as JSON, also recursive types.
     """
     defined = {field.number: field for field in own.field}
     found = {}
@@ -255,9 +255,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
 
 def max_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """Returns the maximum number of items with the work ``MESSAGE_WORK`` in each payload, int64[n].
+    """Returns the maximum number of items in each payload that take ``MESSAGE_WORK``, int64[n].
 
-    Counts the bytes that may begin a message in a repeated field; all bytes, if packed items become JSON.
+    Counts all bytes that may begin the tag of such an item; if packed items become JSON, counts all bytes.
     """
     begins = np.zeros(256, np.bool_)
     for number, field in _all_fields(fields):

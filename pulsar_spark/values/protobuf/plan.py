@@ -104,7 +104,7 @@ class ProtobufPlan:
         Raises UnsupportedError if a message has more fields than Protobuf's runtime accepts.
         """
         for message in self.file.message_type:
-            if not message.field:  # because in such a message protobuf's runtime accepts field number 0
+            if not message.field:  # because else protobuf's runtime accepts the invalid field number 0
                 _add(message, 1, _F.TYPE_INT32, _OPTIONAL)
         rows = self.file.message_type.add(name="Rows")
         _add(rows, 1, _F.TYPE_MESSAGE, _REPEATED, ".M0")
@@ -184,7 +184,7 @@ class ProtobufPlan:
         if defined.HasField("oneof_index"):
             _join_oneof(own, defined.oneof_index)
         presence = Presence.EXPLICIT if has_presence(message, defined, kind) else Presence.NOT_ZERO
-        natural = None if place.is_json else SCALARS.get(kind)  # no default: JSON leaves absent fields out
+        natural = None if place.is_json else SCALARS.get(kind)  # None: no default; JSON omits absent fields
         default = default_of(message, defined, natural, reader.type, path)
         must_be = is_required(message, defined)
         single = SingularReader(defined.name, attribute, reader, presence, default, must_be)
@@ -227,7 +227,7 @@ class ProtobufPlan:
         if natural != pa.string():
             _add(own, defined.number, kind, label)
             return TextReader(column) if column == pa.string() else NumberReader(column, natural)
-        # Bytes, because the runtime would refuse the whole message for invalid UTF-8 in a text.
+        # Adds text as bytes, because the runtime refuses a whole message if one text is not UTF-8.
         _add(own, defined.number, _F.TYPE_BYTES, label)
         return TextReader(column) if column == natural else NumberReader(column, pa.binary())
 
@@ -299,7 +299,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Defines an enum, of which the runtime ignores numbers without a name; returns its type name."""
+        """Adds a closed enum to ``file``, so the runtime ignores unknown numbers; returns its type name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
