@@ -129,7 +129,7 @@ def _branch(write: Write, branch: int) -> Write:
 
 
 def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
-    """Encodes a union of null and a branch; ``is_scalar``: encodes null rows, too, then drops them."""
+    """Encodes a union of null and a branch; ``is_scalar``: encodes nulls, too, and removes their bytes."""
     write_all = _branch(write, branch)
 
     def write_some(column: pa.Array) -> list[Piece]:

@@ -203,7 +203,7 @@ _FEW_BRANCHES = 16  # maximum branches that are searched for one by one; more br
 
 
 def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
-    """Yields each branch index with the places in ``which`` that have it; invalid ones may become -1."""
+    """Yields each branch index and its positions in ``which``; an invalid index may be yielded as -1."""
     if branches > _FEW_BRANCHES:
         order = np.argsort(which, kind="stable")
         numbers, starts = np.unique(which[order], return_index=True)
