@@ -64,8 +64,8 @@ def raise_error_of(results: Sequence[object]) -> None:
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
     """Yields ``items``; a thread makes the next item while the caller uses the current one.
 
-    No item may be None. The next item is in memory, too. If the caller closes the generator early, it waits
-    until that item is made. An error is raised instead of its item.
+    No item may be None. The current and the next item are in memory. If the caller closes the generator
+    early, ``close`` waits until the next item is made. An error of ``items`` is raised instead of an item.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="pulsar prefetch") as pool:
         following = pool.submit(next, items, None)

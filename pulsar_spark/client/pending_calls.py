@@ -31,13 +31,13 @@ PROMPT = 1.0
 class PendingCalls(Generic[K]):
     """Requests of one thread, one at a time for each key.
 
-    A request is a future of a connection, or a blocking call on one of a few short-lived threads, or a future
-    with a call that is made if the future fails. A key is late if its last request took ``prompt`` seconds or
-    more. A late key is requested again, but :meth:`run` does not wait for its answer.
+    A request is a connection's future, or a blocking call on one of a few short-lived threads. A future may
+    have a call that is made if the future fails. A key is late if its last request took ``prompt`` seconds or
+    more. Late keys can be requested again, but :meth:`run` does not wait for their results.
 
     Args:
-        limit: maximum running calls that are not late. A call for a late key begins only while fewer than
-            ``limit / 2`` late calls run. At most ``2 * limit`` calls run, because running calls become late.
+        limit: maximum running calls that are not late; with late calls, at most ``2 * limit`` run. A call for
+            a late key begins only while fewer than ``limit / 2`` late calls run.
 
     Attributes:
         pauses: pauses after failed requests; the caller must record failures, and wait for the pauses.
@@ -96,9 +96,9 @@ class PendingCalls(Generic[K]):
     ) -> dict[K, T | PulsarError]:
         """Sends requests, and returns the results of all ended requests, including earlier ones.
 
-        Makes no call for a key whose earlier request is still running, or whose earlier result is returned
-        now. Otherwise a key whose calls outlast ``patience`` would have a running request all the time. A
-        PulsarError is the result of its request; any other exception is raised.
+        Makes no call for a key whose earlier request is still running, or has a result that is returned
+        now. So a key whose requests outlast ``patience`` is not requested without a break. A PulsarError is
+        the result of its request; any other exception is raised.
 
         Args:
             calls: blocking calls, by key; all results of one object have one type.
@@ -125,7 +125,7 @@ class PendingCalls(Generic[K]):
         return self.take()
 
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
-        """Passes the result of ``key`` to ``then`` instead of :meth:`take`; returns False if there is none.
+        """Passes the result of ``key`` to ``then``, not to :meth:`take`; False: no request and no result.
 
         Calls ``then`` now, or when the request ends. If this method is called several times before the
         request ends, each ``then`` receives the result.

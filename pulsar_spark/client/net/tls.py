@@ -241,13 +241,13 @@ def _choose(context: ssl.SSLContext, names: list[str]) -> set[str]:
     """Restricts OpenSSL to these suites of TLS 1.2; returns the suites that OpenSSL lacks."""
     try:
         context.set_ciphers(":".join(names))
-    except ssl.SSLError:  # it lacks all suites
+    except ssl.SSLError:  # OpenSSL lacks all suites
         return set(names)
     return set(names) - {each["name"] for each in context.get_ciphers()}
 
 
 def _openssl_name(name: str) -> str | None:
-    """Returns OpenSSL's name of a suite of TLS 1.2, which it may lack; None for other names."""
+    """Returns OpenSSL's name of a TLS 1.2 suite, even if OpenSSL lacks the suite; None for other names."""
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
     if not name.startswith("TLS_") or exchange not in _KEY_EXCHANGES or cipher not in _CIPHERS:
         return None

@@ -127,7 +127,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """Returns the first bytes for one TLS write; OpenSSL requires the same bytes when it is repeated."""
+    """Returns the first bytes for one TLS write; if the write is repeated, OpenSSL requires equal bytes."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -191,7 +191,7 @@ def _connect_for_tls(
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
         # Wrapped before connecting, because ssl does not close a socket that is reset while it is being
         # wrapped.
-        with socket.socket(family, kind) as bare:  # detached once it is wrapped
+        with socket.socket(family, kind) as bare:  # closes ``bare`` only if wrapping fails
             return context.wrap_socket(bare, server_hostname=host, do_handshake_on_connect=False)
 
     return _connect_each(address, deadline, unconnected)
@@ -203,7 +203,7 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connects to the host's first address that accepts; the addresses left share the remaining time."""
+    """Connects to the host's first address that accepts; untried addresses share the time left equally."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
@@ -291,7 +291,7 @@ def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
 def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarError | None:
     """Returns the error for a TLS alert; None for other errors. ``shown``: a certificate was sent.
 
-    Then every alert counts as its refusal, because Java may send "internal error" for an untrusted one.
+    If ``shown``, every alert counts as a refused certificate, because Java may report "internal error".
     """
     reason = error.reason or ""
     if "ALERT" not in reason:
@@ -326,7 +326,7 @@ def _speaks_tls(address: Address, deadline: Deadline) -> bool:
 
 
 def _speaks_plainly(address: Address, deadline: Deadline) -> bool:
-    """Whether the peer answers CONNECT without TLS; a frame below 16 MiB begins with a zero byte."""
+    """Whether the peer answers CONNECT without TLS: with byte 0, which begins each frame below 16 MiB."""
     try:
         with _connect_each(address, deadline, socket.socket) as opened:
             opened.settimeout(max(deadline.left, 0.001))

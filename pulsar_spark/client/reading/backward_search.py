@@ -34,7 +34,7 @@ from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
-# Minimum entries that the first step back reads, in a search for entries without a receipt.
+# Minimum entries that the first step back reads, in a search for entries without the broker's receipt.
 _FIRST_STEP = 64
 
 _SETTLING = 2.0  # seconds to wait for entries that the broker is still writing

@@ -237,8 +237,8 @@ class _Range:
     def accepted(self) -> Iterator[tuple[Entries, Ints]]:
         """Yields the entries that are small enough to be decoded, and the bytes that each needs in columns.
 
-        The bytes are those of the declared uncompressed payload, the metadata, and for each message again the
-        names and the schema version.
+        The bytes are the declared uncompressed size of the payload, and the size of the metadata. Fields that
+        each row repeats, such as the producer's name, also count once for each message.
         """
         for entries in self._entries:
             chunked, messages = entries.chunked, entries.messages
@@ -362,7 +362,7 @@ def _decoded(parts: list[Entries]) -> DecodedBatches:
 
 
 def _inside(parts: list[_Part], decoded: DecodedBatches) -> Flags | None:
-    """Returns flags of the rows that no cut leaves out, bool[m]; None: there is no cut."""
+    """Returns flags of the wanted rows by ``_Range.cuts``, bool[m]; None: all rows are wanted."""
     inside = None
     begin = 0  # index of the part's first entry among the entries of all parts
     for source, entries in parts:

@@ -187,8 +187,8 @@ class DecodedMessages:
         """Returns a field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
 
         Null if it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
-        negative, as in Java. ``convert``: function for the numbers of entries, because entries are far fewer
-        than rows.
+        negative, as in Java. ``convert``: function that converts a number for each entry, before the numbers
+        are repeated for each row.
         """
         if field.is_number:
             return self._column(lambda run: _numbers_of_entries(run, field, convert))

@@ -23,7 +23,7 @@ from pulsar_spark.wire.entry.entries import Entries
 WINDOW_BYTES = 16 * 1024 * 1024
 
 _FIRST_IDLE = 0.2  # seconds without an entry until the broker is first asked whether entries are left
-_MAX_IDLE = 1.0  # maximum of these seconds, which double with each request
+_MAX_IDLE = 1.0  # the seconds without an entry double with each request, up to this maximum
 
 _log = logging.getLogger(__name__)
 

@@ -247,7 +247,7 @@ class _ChunkSearch:
         index, metadata = self._known, last.metadata
         found = _found(last, len(last.payload))
         if index.is_settled(found.key, found.place):
-            self.settle(last)  # so that the next search need not go further back
+            self.settle(last)  # later calls ignore the message's chunks up to ``last``
             return None
         chunks, total = metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
         while True:
@@ -262,8 +262,8 @@ class _ChunkSearch:
             if is_clear or index.has_ended:
                 break
             self._look_back(2 * chunks)
-            # If the known chunks seemed complete and made no message, one of them belongs to another message,
-            # so all earlier entries are searched.
+            # If chunks at ``places`` do not form one message, a chunk belongs to another message with the
+            # same key. So all earlier entries are searched.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
         if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):

@@ -151,10 +151,10 @@ class PlanningClient:
         return Consumer(self._client, topic, options)
 
     def has_subscription(self, topic: TopicName, name: str) -> bool:
-        """Whether a durable subscription exists: then brokers refuse to open a non-durable one of that name.
+        """Whether a durable subscription exists. If so, brokers refuse a non-durable one of the same name.
 
-        If brokers refuse because of the maximum number of subscriptions, the durable one does not exist.
-        To create it then, call ``create_subscription``.
+        Returns False if brokers refuse because of the maximum number of subscriptions. To create a missing
+        subscription, call ``create_subscription``.
         """
         try:
             self.subscribe(topic, SubscriptionOptions(name=name, durable=False)).close()
@@ -165,9 +165,9 @@ class PlanningClient:
     def create_subscription(self, topic: TopicName, options: SubscriptionOptions) -> Consumer:
         """Like ``subscribe``, for a durable subscription that ``has_subscription`` did not find.
 
-        After it has closed a non-durable subscription, a broker still has to remove its cursor. A durable
-        subscription that is created in between gets this cursor, which neither is kept nor holds messages. So
-        ``has_subscription`` is called again, and the subscription is created again if it is not found.
+        After a broker has closed a non-durable subscription, it removes the subscription's cursor later. A
+        durable subscription that is created before the removal gets this cursor, and is lost with it. So
+        ``has_subscription`` is called again, and a lost subscription is created again.
         """
 
         def create() -> None:
@@ -333,7 +333,7 @@ class PlanningClient:
     ) -> MessageId | None:
         """Returns the first visible entry published at ``time_ms`` or later; None if there is none.
 
-        It probes about 2 log2 n of n entries, and reads the entries of about ``margin_ms`` before the result.
+        Probes about 2 log2 n of n entries; reads entries from ``time_ms - margin_ms`` on, up to the result.
         An entry that cannot be decoded is skipped. But if it is the last entry, or follows 99 others that
         cannot be decoded, it counts as published at ``time_ms``.
 
@@ -395,9 +395,9 @@ class PlanningClient:
         """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
 
         At the beginning of a ledger or topic the entry may be ``(ledger, -1)``. Brokers count up to the
-        topic's end, which may grow. So the entries from ``end`` on are counted twice, before and after
-        those from ``position`` on; if both counts are equal, the result is exact. ``end`` must exist, because
-        a reader that begins after a topic's last entry may begin after a newer entry.
+        topic's end, which may grow. So the entries from ``end`` on are counted before and after the entries
+        from ``position`` on. If both counts are equal, the result is exact. The entry ``end`` must exist,
+        because a reader that begins after the topic's last entry may skip new entries.
         """
         return retry(lambda: self._count_entries(topic, end, position), self.operation())
 

@@ -72,9 +72,9 @@ class EntryInfo:
 
 
 class PartitionBounds(NamedTuple):
-    """The position before a partition's first entry, and its last visible message without a batch index.
+    """``begin``: position before a partition's first entry; ``last``: entry id of its last visible message.
 
-    Without visible messages both are equal.
+    Both are equal if the partition has no visible message.
     """
 
     begin: MessageId
@@ -347,7 +347,7 @@ def _last_received(
     with Consumer(client, topic, options, Permits(WINDOW_BYTES)) as reader:
         while position.whole_entry < end and not until.passed:
             count = end.entries_since(position.whole_entry)
-            # A lost connection does not count as silence.
+            # Returns an empty list only while connected, so a lost connection does not count as silence.
             found = receive_infos(
                 reader, Deadline(_ASKED_AFTER + client.operation().seconds), count, _ASKED_AFTER
             )

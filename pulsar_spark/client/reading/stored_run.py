@@ -53,9 +53,9 @@ _ROWS = 10_000
 # Factor between the sizes of two steps back (``search_back``); small, so that few unneeded entries are read.
 _GROWTH = 1.25
 
-# Entries that the first step back reads; only 1 if the producer's last sequence id at the broker is of this
-# micro-batch or later. If that id is missing, or of an earlier micro-batch of the query, there is only the
-# first step, which finds rows that other tasks have stored.
+# Entries that the first step back reads. It reads 1 entry if the producer's last sequence id at the broker is
+# of this micro-batch or later. If that id is missing, or of an earlier micro-batch of the query, the search
+# ends after the first step, which finds rows that other tasks have stored.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -244,8 +244,8 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # There is only the first step if the broker's last id is missing, or of an earlier micro-batch of the
-        # query. But in a sealed segment the search continues if it finds entries of the micro-batch.
+        # The search ends after its first step if the broker's last sequence id is missing, or of an earlier
+        # micro-batch of the query. In a sealed segment it continues if that step finds entries of this one.
         self._is_one_step = not run.is_claimed and (
             run.is_sealed or run.last_sequence_id < 0 or run.may_be_own
         )
@@ -262,7 +262,7 @@ class _RunReader:
         found.has_older = search.of_batches_before > 0
         found.is_empty = self._run.is_sealed and not self._has_read
         parts = [] if found.begin is None else [_Part(self._is_own, found.begin, search.end)]
-        # A run sets ``is_again`` if it found stored rows. They may be copies, so search for copies, too.
+        # ``is_again``: an earlier run found stored rows, which may be copies from other clusters.
         if self._copied_from or (search.is_again and not self._run.is_sealed):
             parts += self._copies(found)
         if not parts:
@@ -298,8 +298,8 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             self._copied_from = known.copied_from
-            # Not searched twice, because earlier runs had stored their rows before the first search. But an
-            # attempt of the task may have written to a segment after its search, and before it was sealed.
+            # One search by this process is enough, because earlier runs stored their rows before it. But an
+            # attempt of the task may have written to a segment between that search and the sealing.
             is_known = self._is_one_step and known.has_read_end and not run.is_sealed
             is_searched = is_known or self._search_back(known)
             known.has_read_end |= self._is_one_step and is_searched
@@ -375,7 +375,7 @@ class _StoredMessages:
 
     def read(self, part: _Part, decryptor: Decryptor) -> Generator[DecodedMessages, None, None]:
         start, end = part.begin.previous, part.end
-        # Missing entries are no error here: if they were the query's, the comparison of rows shows it.
+        # A missing entry is no error here, because the later comparison of rows detects missing rows.
         options = RangeOptions(
             poll_timeout=self.client.options.operation_timeout,
             visible=False,

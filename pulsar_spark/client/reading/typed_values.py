@@ -68,9 +68,9 @@ class ReaderSchema:
     """The schemas to which the values of a whole read are resolved: Avro's reader schemas.
 
     Attributes:
-        pinned: by topic (without its partition), number and schema of its version at the start of the read.
-            This version is the reader schema of the topic's values; if it lacks columns of ``schema``, that
-            is. Values of topics not in ``pinned`` are read with their writer schemas. Writer schemas are
+        pinned: topic without partition -> number and schema of its schema version at the start of the read.
+            The pinned schema is the topic's reader schema, or ``schema`` if columns of ``schema`` are
+            missing in it. Values of other topics are read with their writer schemas. Writer schemas are
             always requested, because a topic that was deleted and created again may reuse a number.
         is_given: True: ``schema`` is the user's, and the only reader schema.
         is_default: True: values without a schema at the broker were written with ``schema``. False: values
