@@ -52,7 +52,7 @@ class _NamedUpdates:
     def __init__(self, pattern: TopicPattern, on_deleted: Callable[[list[TopicName]], None]) -> None:
         self._pattern = pattern
         self._on_deleted = on_deleted
-        # Number of changes + 1. Not 0, because a new watch has seen 0, and must first list all topics.
+        # Number of changes + 1. A new watch has ``_seen`` 0, so its first ``take_changes`` returns None.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}
@@ -144,7 +144,7 @@ class TopicWatch(Closing):
         """Whether a topic partition was deleted since the last call, even if it exists now; makes no request.
 
         Misses deletions while the watch was lost. ``within``: seconds to wait for the broker's report,
-        because other requests may show the deletion earlier.
+        which may arrive after another request has shown the deletion.
         """
         with self._deletion:
             found = self._deletion.wait_for(lambda: topic in self._deleted, within)
@@ -307,7 +307,7 @@ class ScalableTopicWatch(_Watch):
 
     @property
     def changed(self) -> bool:
-        """Whether :meth:`topics` differs from its last result, or must list again. Makes no request."""
+        """Whether :meth:`topics` will return other topics than before, or list again. Makes no request."""
         return self._must_list or self._updates.topics is not self._given
 
     def topics(self) -> list[TopicName]:

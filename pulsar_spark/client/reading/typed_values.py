@@ -98,17 +98,17 @@ class ReaderSchema:
         _DECODERS.get(self.schema, self.schema, target)
 
     def has_all_of(self, own: Schema) -> bool:
-        """Whether the column has all fields of another topic's schema; raises as ``type``."""
+        """Whether the column has all fields of another topic's schema; raises the errors of :attr:`type`."""
         return not any(changed_fields(self.type, formats.column_type(own)))
 
     def decoder(self, writer: Schema, own: Schema, target: pa.DataType) -> ValueDecoder | str:
         """Returns the decoder of a topic's values to a type, or the reason why the values cannot be decoded.
 
-        ``own``: reader schema of the topic; if it lacks columns, :attr:`schema` is the reader schema.
+        ``own``: reader schema to try first, unless ``is_given``; then :attr:`schema` is tried.
         """
         if self.is_default and writer.type in OPAQUE_TYPES:
             writer = self.schema
-        # The topic's schema is tried first: null, or a new symbol, may fit only one of the two schemas.
+        # Tries the topic's schema first: only one of the two may allow null, or have an enum's new symbol.
         words = ""
         for reader in (self.schema,) if self.is_given else dict.fromkeys((own, self.schema)):
             try:
@@ -121,8 +121,8 @@ class ReaderSchema:
 def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
     """Returns a topic's schema in which the user's schemas replace the schemas of values and keys.
 
-    ``value`` returns the user's value schema for a schema type, ``key`` the user's key schema of KEY_VALUE.
-    None keeps the topic's schema.
+    ``value`` and ``key`` return the user's schema for a given schema type; ``key`` is used for KEY_VALUE
+    only. None keeps the topic's schema.
     """
     if own.type is not SchemaType.KEY_VALUE:
         return own if value is None else value(own.type)
@@ -138,9 +138,9 @@ class TypedValues:
         pinned: the columns' schema version, for advice in errors; -1: none; _MAX_VERSION: no advice.
 
     Attributes:
-        column: n rows of the target's type; null for a bad row, and for a null payload without typed key.
-        payloads: payloads of the values, ``binary`` [n]; null for tombstones, and for the bad empty payloads
-            of messages with a key, which delete the key.
+        column: n rows of the target's type; null for bad rows, and for tombstones that have null in ``keys``.
+        payloads: payloads of the values, ``binary`` [n]; null for tombstones. A bad row with an empty payload
+            counts as a tombstone if its message has a key.
         keys: keys of the messages if the schema is KEY_VALUE, ``binary`` [n]; else nulls.
         is_bad: flags of bad rows, bool[n]; None: all rows are good.
     """
@@ -216,12 +216,12 @@ class TypedValues:
 class TypedValueReader:
     """Reads the values of one range of a topic partition.
 
-    The messages exist already, so a schema version that the topic lacks now will not be registered later.
+    A missing schema version is cached as missing, because versions are registered before their messages.
 
     Args:
         versions_of: function that returns the topic's schemas; it need not cache missing versions.
         target: type of the column: the type of ``reader``, or a projection of it.
-        refuse_changes: True if a newer version whose values the columns cannot hold is an error.
+        refuse_changes: whether a newer schema version is an error if the columns cannot hold its values.
         pool: budget of work that all readers of the task share; None: this is the only reader.
     """
 
@@ -274,7 +274,7 @@ class TypedValueReader:
         )
 
     def _work(self, rates: Floats | None, payloads: pa.BinaryArray, keys: pa.BinaryArray) -> ValueWork:
-        """Returns the maximum work to decode each value: ``rates`` units for each byte; None: no limit."""
+        """Returns each value's work limit: its bytes times its ``rates``, float64[n]; None: no limit."""
         if rates is None:
             return ANY_WORK
         sizes = sum(pc.fill_null(pc.binary_length(each), 0).to_numpy() for each in (payloads, keys))
@@ -290,7 +290,7 @@ class TypedValueReader:
             if unknown:
                 self._writers.update(self._versions_of(self._topic, unknown))
                 if self._own is not None and self._pinned in unknown:
-                    # Used if the version was deleted after the start of the read.
+                    # The pinned schema is used if its version was deleted after the start of the read.
                     self._writers.setdefault(self._pinned, self._own)
             for version in new:
                 writer = self._writers.get(version)
@@ -315,7 +315,7 @@ class TypedValueReader:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
         except (SchemaError, UnsupportedError):
-            return  # no other columns could hold the version's values, so it is not refused
+            return  # not an error, because no type of column can hold values of this version
         reader = self._of_writer(writer)
         if not changes and isinstance(reader, str):
             changes = [reader]
@@ -372,7 +372,7 @@ class _Groups:
         return column, is_bad if is_bad.any() else None
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """Yields a decoder and its row indexes, once for equal decoders; undecodable rows are one group."""
+        """Yields each distinct decoder and its row indexes; all rows without a decoder are one group."""
         assert self._versions.of_row is not None
         groups: dict[Hashable, int] = {}
         readers: list[_Reader] = []

@@ -73,7 +73,7 @@ class PartitionRun:
         name: name of its producer.
         begin: id of the first entry that the task has stored in the micro-batch; None if there is none.
         stored: messages that earlier runs have stored.
-        claimed: upper bound of the stored messages, from the broker's last sequence id and the entries found.
+        claimed: maximum number of stored messages, by the broker's last sequence id and the found entries.
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent a message.
@@ -139,7 +139,7 @@ class Replay(NamedTuple):
     Attributes:
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
-        is_again: whether a run that stored some of them was itself a replay of an even earlier run.
+        is_again: whether an earlier run that stored rows of the topic had itself found a still earlier run.
         segments: searched segments of a scalable topic, without empty sealed ones.
     """
 
@@ -199,8 +199,8 @@ class DedupTask:
     def opens_all(self, topic: TopicName) -> bool:
         """Whether to open the producers of all partitions, and so search partitions without rows of this run.
 
-        True in a possible replay and for a strict task. Otherwise the first rows open only their partitions,
-        and later rows open all partitions, because Spark does not report the repetition of a stage.
+        True in a possible replay, for a strict task, and after the first rows of this run. Spark does not
+        report that it repeats a stage, so any run may be a replay.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
@@ -239,7 +239,7 @@ class DedupTask:
         if not (stored.copied_from or stored.unread) or partition.unread:
             return
         if stored.copied_from:
-            partition.unread = IDS_PER_BATCH  # the maximum, because the replicator may copy more rows
+            partition.unread = IDS_PER_BATCH  # the maximum, because more copies may arrive later
             clusters = ", ".join(stored.copied_from)
             text = (
                 f"the query has written the micro-batch in cluster {clusters} before. Rows that equal copies "

@@ -28,7 +28,7 @@ from pulsar_spark.protocol.writing.stored_ids import foreign_writes
 from pulsar_spark.wire.columns.entry_messages import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
-# Highest usable last sequence id of a producer name. A higher id is another program's, and too few are left.
+# Highest last id of a usable producer name. A higher id is from another program, and leaves too few ids.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10  # maximum other producer names that are tried if a name has no sequence ids left
 
@@ -188,7 +188,7 @@ class DedupProducer(Producer):
     def _read_first(self) -> None:
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # -1: earlier runs have used only the previous name
+        if last_of_name >= 0:  # -1: nothing is stored under this name, so the previous name's id is kept
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)
@@ -245,7 +245,7 @@ class DedupProducer(Producer):
             last = self.reopen(self._partition.name, sent + 1)
         except TerminatedError:
             if self.is_sealed:
-                return  # the producers of the segments that replace this one prove it
+                return  # deduplication is proven by the producers of the segments that replace this one
             raise
         if last > sent:  # another program has written under the name before it was opened again
             raise foreign_writes(str(self.topic), self._partition.name)

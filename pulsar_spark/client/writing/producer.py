@@ -57,9 +57,9 @@ class Producer:
             this and no messages are sent.
         on_receipt: function that receives each entry and its id on the session's thread; the id is None if
             the entry was stored before. It must not block.
-        may_repeat: whether messages may be stored twice after a lost connection. If not, pending messages of
-            a transaction are then an error if the broker may have stored them. And under a name from
-            ``options``, entries that the broker reports as stored are compared with the sent entries, which
+        may_repeat: whether messages may be stored twice after a lost connection. If not, it is an error if
+            the broker may have stored unacknowledged messages of a transaction. And if ``options`` has a
+            name, entries that the broker reports as stored are read and compared with the sent entries. This
             needs the permission ``consume``.
         opening: deadline of the only attempt to open; the caller may retry. None: the constructor retries
             until the operation timeout.
@@ -455,7 +455,7 @@ class Producer:
         if proof is not None:
             self._find_stored(proof)
         with self._changed:
-            # Before the resend, because its receipts may arrive before ``send`` returns.
+            # Called before ``send``, because receipts of the resent entries may arrive before it returns.
             self._reopening.opened(time.monotonic())
             outgoing = writer.resend(secrets.token_hex(4), time.monotonic())
         link.send(outgoing)

@@ -161,7 +161,7 @@ class ProducerLink:
     def begin_close(self) -> None:
         """Asks the broker to close the registration; ``close`` waits for the answer.
 
-        Also asks if the registration counts as lost, because the broker may still have it.
+        The request is sent even if the registration counts as lost, because the broker may still have it.
         """
         self._session.detach(Role.PRODUCER, self._producer_id)
         with self._sending:

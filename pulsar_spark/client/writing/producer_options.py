@@ -36,8 +36,8 @@ COMPRESSION_TYPES = {
     "SNAPPY": pb.SNAPPY,
 }
 
-# Rows without a key that one partition receives before the next one does. Used if batches have no limit of
-# messages, or if a replay must choose the same partitions.
+# Number of rows without a key that are sent to one partition before the next partition is used. For batches
+# without a limit of messages, and for a replay, which must choose the same partitions.
 _BLOCK = 1000
 
 R = TypeVar("R", bound=Router)
@@ -71,8 +71,8 @@ class ProducerOptions:
         memory_limit: maximum bytes of unacknowledged messages, of all topics of a task together.
         send_timeout: seconds from a send to its receipt.
         key_bytes: whether all keys are sent and hashed as base64 text, as with the Java client's
-            ``keyBytes``. False: only keys that are not UTF-8, unless the schema needs it.
-        switch_frequency: publish delays after which rows without a key go to the next partition.
+            ``keyBytes``. False: only keys that are not UTF-8; with a SEPARATED KEY_VALUE schema all keys.
+        switch_frequency: number of publish delays after which rows without a key use the next partition.
         schema: schema of the values; it is registered if the topic does not have it, and each entry has its
             version. None: the values are bytes.
     """

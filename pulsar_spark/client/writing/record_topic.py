@@ -179,9 +179,9 @@ class RecordTopic:
         blocks producers.
         """
         if self._producer is None:
-            # Without a name, because other programs could use up the sequence ids of a known name.
+            # The producer has no fixed name, because other programs could use up the name's sequence ids.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # ``may_repeat``, because a search cannot find sent records that an open transaction hides.
+            # ``may_repeat`` is True, because a search cannot find records that an open transaction hides.
             self._producer = _RecordProducer(
                 *(self._client, self.topic, options, 1),
                 encryptor=self._encryptor,
@@ -280,7 +280,7 @@ class RecordTopic:
             time.sleep(_PAUSE)
 
     def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
-        """Returns the messages that ``read`` returns; reads nothing if ``appended`` is the only new one."""
+        """Returns the messages of :meth:`read`; reads no entries if ``appended`` is the only new message."""
         last, mark_delete = self._holder.last_message_id()
         start, end = max(mark_delete, self.read_to), last.whole_entry
         if appended is None or not appended.position == end == start.next_entry:

@@ -123,7 +123,7 @@ def _with_partitions(client: Client, topic: TopicName, layout: TopicLayout) -> T
 
 
 def _proven_since(dedup: DedupTask, run: TopicRun, layout: TopicLayout, deadline: Deadline) -> int:
-    """Returns ``_since``, or a newer epoch in which an active segment with older entries was created."""
+    """Returns ``_since``, or a newer epoch: of an active segment with entries of an earlier micro-batch."""
     since, segments, size = _since(run, layout), layout.segments.values(), 1
     active = sorted(layout.active, key=lambda each: each.created_at, reverse=True)
     while newer := [each for each in active[:size] if each.created_at > since]:
@@ -158,5 +158,5 @@ def _find(dedup: DedupTask, segment: TopicName, deadline: Deadline, *, is_first:
         return read_stored_run(dedup.client, segment, wanted, dedup.decryptor, _WINDOW_BYTES)
     except DeadlineError as error:
         return StoredRun(unread=error.what)
-    except TopicNotFoundError:  # maybe deleted before the query's first micro-batch
+    except TopicNotFoundError:  # if ``is_first``, perhaps deleted before the query started
         return StoredRun(is_empty=True) if is_first else StoredRun(unread=_DELETED)

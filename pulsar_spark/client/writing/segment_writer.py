@@ -169,7 +169,7 @@ class SegmentWriter(TopicWriter):
         A sealed segment without messages may already be deleted.
 
         Raises:
-            TerminatedError, TopicNotFoundError: segments were sealed in each layout for the send timeout.
+            TerminatedError, TopicNotFoundError: each layout until the send timeout had a sealed segment.
         """
         deadline = None
         while True:
@@ -288,7 +288,7 @@ class SegmentWriter(TopicWriter):
         self._send_encoded(encoded, groups.bounds, groups.starts, rows.hashes[groups.order])
 
     def _by_bucket(self, partitions: Partitions, hashes: Words) -> GroupedOrder:
-        """Groups rows so that no batch has messages of two buckets; see ``Segment.bucket_splits``."""
+        """Groups rows by segment and hash bucket, so no batch has two buckets (``Segment.bucket_splits``)."""
         buckets = np.zeros(len(hashes), np.int64)
         for number, segment in self._active.items():
             if segment.bucket_splits:

@@ -81,7 +81,7 @@ class TopicWriter(Closing):
     Args:
         topic: topic, or one partition; the broker creates a missing topic if its policy allows this.
         place: numbers of the micro-batch and the task. They choose the first partition of rows without a key,
-            and time ends no block (:class:`Router`), so a replay chooses the same partitions. None: the first
+            and partitions are not switched by time, so a replay chooses the same partitions. None: the first
             partition is random, so that short-lived writers do not all use the same one.
         look_again: seconds after which a send requests the partitions again. None: never.
         dedup: deduplicating task, or None. It replaces ``place``, and partitions are not requested again.
@@ -165,7 +165,7 @@ class TopicWriter(Closing):
         self._interceptors.acknowledge()
 
     def _check_ids(self, columns: MessageColumns) -> None:
-        """Refuses sequence ids of rows if brokers could drop a repeated task's rows because of them."""
+        """Raises OptionError if rows have sequence ids by which brokers could drop a repeated task's rows."""
         is_named = self._transaction is not None and self._options.name is not None
         if columns.sequence_id is not None and (is_named or self._dedup is not None):
             how = "transactions and producerName" if is_named else "delivery=effectively-once"
@@ -260,7 +260,7 @@ class TopicWriter(Closing):
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
         with self._dropping(missing):  # after an error (a deleted segment), all producers are opened again
-            for some in (opened[:1], opened[1:]):  # if the first finds a replay, all others search, too
+            for some in (opened[:1], opened[1:]):  # if the first finds a replay, the other producers search
                 raise_error_of(run_all([each.read_stored for each in some]))
             self._read_sealed()
         self._open([])  # all partitions, if ``opens_all`` has changed because a replay was found

@@ -46,7 +46,7 @@ class Transactions:
         return TxnId(answer.newTxnResponse.txnid_most_bits, answer.newTxnResponse.txnid_least_bits)
 
     def add(self, transaction: TxnId, topics: Iterable[TopicName]) -> None:
-        """Adds topic partitions. Call it before sending to them, else the transaction never ends there.
+        """Adds topic partitions; call it before sending. A transaction never ends in partitions not added.
 
         Raises TransactionError if the transaction is not open.
         """
