@@ -54,14 +54,14 @@ class ClientOptions:
     """Settings of the connections to a cluster; all times are in seconds.
 
     Attributes:
-        operation_timeout: limit of a request with all its retries.
-        lookup_timeout: limit of a request for a topic's partitions, with its retries, and of a lookup of a
-            topic's broker, with its redirects. None: the operation timeout.
+        operation_timeout: maximum duration of a request, including its retries.
+        lookup_timeout: maximum duration of a request for a topic's partitions, including its retries, and of
+            a lookup of a topic's broker, including its redirects. None: the operation timeout.
         listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
         connection_timeout: limit of one TCP connection, and of one handshake.
         keep_alive_interval: silence after which a PING is sent.
-        subscription_prefix: prefix of subscription names that this client chooses; a namespace may require
-            that names begin with the role.
+        subscription_prefix: prefix of subscription names that this client generates. A namespace may require
+            that subscription names begin with the login's role.
         consumer_name: name of all consumers in topic statistics; None: the broker chooses the names.
         credentials: login; None: no authentication, unless ``tls`` has a certificate.
     """
@@ -81,12 +81,12 @@ class ClientOptions:
 
 
 class Client(Closing):
-    """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
+    """Connections to one cluster; thread-safe. Use it in a ``with`` block, or share it (``shared_client``).
 
     All requests raise BrokerError if no broker answers in time.
 
     Attributes:
-        coordinator_sessions: sessions for ``Transactions``, by number of the transaction coordinator.
+        coordinator_sessions: sessions that ``Transactions`` caches, by index of the transaction coordinator.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -121,11 +121,11 @@ class Client(Closing):
         return self.options.lookup_timeout or self.options.operation_timeout
 
     def max_message_size(self) -> int:
-        """Returns the largest entry size limit that brokers have reported, in bytes; at first the default."""
+        """Returns the maximum entry size in bytes: the largest that brokers have reported; before, 5 MiB."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
 
     def reader_name(self, role: str) -> str:
-        """Returns a unique name for a non-durable subscription."""
+        """Returns a unique name of a non-durable subscription; ``role``: its purpose, such as planner."""
         return f"{self.options.subscription_prefix}-{role}-{uuid.uuid4()}"
 
     def new_id(self) -> int:
@@ -239,10 +239,10 @@ class Client(Closing):
         return self._pool.service(Purpose.READ, deadline)
 
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
-        """Returns a session with the broker that serves ``topic`` (LOOKUP, redirects); makes one attempt.
+        """Looks up the broker that serves ``topic``, follows redirects, and returns a session with it.
 
-        Lookups never use a connection of producers, because a broker that throttles publishing stops reading
-        from such a connection.
+        Makes one attempt. Lookups never use the connections of producers, because a broker that throttles
+        publishing stops reading from these connections.
         """
         within = deadline.at_most(self._lookup_timeout)
         service = self.service(within)
@@ -295,7 +295,7 @@ class Client(Closing):
         return found
 
     def kept_session(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
-        """Returns the session of the last :meth:`locate` for the purpose; locates again if it has ended.
+        """Returns the cached session with the topic's broker; looks up the broker if no open one is cached.
 
         Call :meth:`forget_session` if the broker refuses or closes a consumer or producer, or does not
         answer, because the broker may no longer serve the topic.

@@ -215,7 +215,7 @@ class Decryptor:
         self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def for_task(self) -> Decryptor:
-        """Returns a task's decryptor: shares the cached data keys, calls the key reader once for each key."""
+        """Returns a copy for one task; it shares the cached data keys, but requests private keys again."""
         made = copy.copy(self)
         made._forget()
         return made

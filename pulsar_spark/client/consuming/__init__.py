@@ -1,4 +1,4 @@
 """Consuming: consumers, which subscribe, receive messages, and acknowledge them.
 
-Owns subscriptions and received messages. Must not depend on the choice of entries, nor on their decoding.
+Owns subscriptions and received messages. Must not depend on ``client.reading``, which chooses entries.
 """

@@ -163,7 +163,7 @@ class Consumer(ConsumerLink):
         return self._backlog_in(self._request(commands.consumer_stats, ends_with_consumer=True))
 
     def begin_backlog(self) -> MappedFuture[int] | None:
-        """Asks for the :meth:`backlog` without waiting; None as in :meth:`begin_last_message_id`."""
+        """Asks for the :meth:`backlog` without waiting; returns None if the request cannot be sent now."""
         return self._begin(commands.consumer_stats, self._backlog_in)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
@@ -182,7 +182,7 @@ class Consumer(ConsumerLink):
 
         Returns:
             A future of ``message_id``, which fails with a DeadlineError if the broker has not confirmed it
-            after 5 s. None as in :meth:`begin_last_message_id`.
+            after 5 s; None if the request cannot be sent on the present connection.
         """
 
         def confirmed(command: pb.BaseCommand) -> MessageId:
@@ -205,9 +205,9 @@ class Consumer(ConsumerLink):
             session.send(commands.ack(None, self._id, message_id))
 
     def seek(self, target: MessageId | int) -> None:
-        """Moves to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
+        """Moves to a message id, inclusive, or (durable subscriptions only) to a publish time in epoch ms.
 
-        Raises UnsupportedError for a time on a non-durable subscription, whose cursor SEEK would remove.
+        Raises UnsupportedError for a time on a non-durable subscription, because SEEK removes the cursor.
         """
         start = None
         if self._options.durable:
@@ -228,7 +228,7 @@ class Consumer(ConsumerLink):
     def close(self) -> None:
         """Sends the last acknowledgement again if it has no receipt, and closes the consumer.
 
-        Raises no error if the broker cannot be reached: it removes a consumer whose connection is lost.
+        Raises no error if the broker is unreachable, because brokers remove consumers of lost connections.
         """
         try:
             if self._session is not None and self._session.error is None:
@@ -262,7 +262,7 @@ class Consumer(ConsumerLink):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decodes messages, without repeated ones; raises CorruptError if none precedes a corrupt entry."""
+        """Decodes new entries until one is corrupt; raises CorruptError if no new entry precedes that one."""
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:
@@ -272,8 +272,8 @@ class Consumer(ConsumerLink):
             held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
-                # Brokers subtract this negative number from the permits. If the permits overflow 32 bits, far
-                # too many messages are sent, or none. A new SUBSCRIBE sets the permits to 0.
+                # Brokers subtract an entry's negative number of messages, so the permits grow. If permits
+                # overflow 32 bits, far too many messages are sent, or none. A new SUBSCRIBE sets them to 0.
                 self._renew(NotReadyError("an entry has changed the permits"))
         entries = _new_after(entries, self.last)
         if len(entries):

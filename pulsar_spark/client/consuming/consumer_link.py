@@ -63,7 +63,7 @@ class SubscriptionOptions:
     is_replicated: bool | None = None
 
     def is_reader_again(self, openings: int) -> bool:
-        """Whether the subscription is non-durable, and has been open before, or may have been."""
+        """Whether the subscription is non-durable, and an earlier SUBSCRIBE has or may have opened it."""
         return not self.durable and openings > 0
 
     def subscribe_command(
@@ -79,8 +79,8 @@ class SubscriptionOptions:
         """Returns the SUBSCRIBE command.
 
         Args:
-            openings: number of earlier successful SUBSCRIBEs of this consumer. If it has a :attr:`start`,
-                unanswered SUBSCRIBEs are counted, too.
+            openings: number of earlier successful SUBSCRIBEs of this consumer. With a :attr:`start`, it
+                includes SUBSCRIBEs that the broker did not answer.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.
         """
@@ -90,8 +90,8 @@ class SubscriptionOptions:
             request_id,
             consumer_id,
             str(topic),
-            # A non-durable subscription gets a new name. A broker that still removes the old subscription may
-            # else remove the new cursor of the same name, and the consumer would never receive messages.
+            # A reopened non-durable subscription gets a new name. Else a broker that still removes the old
+            # subscription might remove the new one, too, and the consumer would receive no messages.
             f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name,
             durable=self.durable,
             # If a durable subscription was removed, SUBSCRIBE creates it again. With LATEST its position is
@@ -130,7 +130,7 @@ class LastMessageId(NamedTuple):
         )
 
 
-_MIN_HELD = 8 << 20  # minimum of an inbox's limit of held bytes
+_MIN_HELD = 8 << 20  # minimum of an inbox's ``max_bytes``, in bytes
 
 T = TypeVar("T")
 
@@ -215,7 +215,7 @@ class ConsumerLink(Closing):
             deadline: deadline of all attempts; None: one operation timeout.
             attempt_timeout: seconds without an answer after which the consumer counts as lost, because a
                 broker does not answer an ACK for a consumer that it has closed.
-            patience: deadline that replaces ``deadline`` once a broker is reached; None: it stays.
+            patience: deadline that replaces ``deadline`` once the consumer is open; None: no replacement.
             ends_with_consumer: True: the request fails when the broker closes the consumer, because the
                 broker may not answer it any more. False for SEEK, which it answers after closing.
         """
@@ -286,7 +286,7 @@ class ConsumerLink(Closing):
         self._renew(NotReadyError("the subscription was moved"))
 
     def _renew(self, why: PulsarError) -> None:
-        """Subscribes again before the next request, without a pause, and grants permits from 0."""
+        """Subscribes again before the next request, without a pause; the first FLOW grants few permits."""
         if self._permits is not None:
             self._permits.moved()
         self._reopening.reset()
@@ -318,7 +318,7 @@ class ConsumerLink(Closing):
     def _open_in_time(self, deadline: Deadline) -> None:
         def attempt() -> None:
             try:
-                # A request without an answer must not take the whole time.
+                # One attempt takes at most the operation timeout, so an unanswered request can be retried.
                 self._open(deadline.at_most(self._client.options.operation_timeout))
             except DeadlineError as error:
                 if deadline.passed:
@@ -359,11 +359,11 @@ class ConsumerLink(Closing):
             session.detach(Role.CONSUMER, consumer_id)
             self._client.forget_session(self.topic, Purpose.READ)
             if isinstance(error, (ConnectError, DeadlineError)) and self._options.start is not None:
-                self._openings += 1  # changes the name: the broker may remove an unanswered subscription
+                self._openings += 1  # gives the next SUBSCRIBE a new name: the old one may be removed
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):
-                # Retriable: the limit counts the reader's previous subscription until the broker removes it.
+                # Retriable, because the limit counts this consumer's old subscription until it is removed.
                 advice = f"It was retried until the timeout. {error.advice}"
                 raise NotReadyError(error.what, topic=str(self.topic), advice=advice) from error
             raise error.located(str(self.topic)) from error

@@ -1,8 +1,8 @@
 """Inbox: passes a consumer's messages from the session's thread to the consumer's thread.
 
-Permits do not bound the received bytes: messages may be larger than before, and a broker accepts an entry
-that claims -1000 messages. So a full inbox ends the consumer, which then subscribes again, starting after the
-last message that was returned.
+Permits limit the number of messages and not their bytes: later messages may be larger, and an entry that
+claims a negative number of messages adds permits. So a full inbox closes the consumer, which then subscribes
+again, starting after the last returned message.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Inbox:
 
     Args:
         on_arrival: function that is called when frames are received, or the consumer has ended.
-        max_bytes: bytes of held messages from which on no more messages are accepted. The last accepted
-            messages may exceed this limit.
+        max_bytes: limit of the bytes of held messages. Messages are accepted while fewer bytes are held, so
+            the last accepted messages may exceed the limit.
         on_full: function that is called once when the inbox is full.
 
     Attributes:
@@ -117,7 +117,7 @@ class Inbox:
 
     @property
     def holds_groups(self) -> bool:
-        """Whether messages are left that were received before ``take_group`` last waited."""
+        """Whether ``take_group`` has yet to return messages that were received before its last wait ended."""
         return bool(self._groups)
 
     @property
@@ -140,7 +140,7 @@ class Inbox:
                 f"more than {self._max_bytes} bytes of messages wait for the reader"
             )
             return
-        # Messages of one read share a block of bytes, so it counts once; it is freed after the last message.
+        # Messages of one read share a block of bytes, which is counted once and freed with the last message.
         if not self._messages or messages.data is not self._messages[-1].data:
             self._bytes += len(messages.data)
         self._messages.append(messages)

@@ -24,7 +24,7 @@ from pulsar_spark.wire.commands import Login
 _DISCOVERY = "/.well-known/openid-configuration"
 # Fraction of an access token's lifetime after which it is renewed, to allow for delays and clock differences.
 _USED = 0.9
-_MAX_ANSWER = 1 << 20  # bytes of an issuer's answer
+_MAX_ANSWER = 1 << 20  # maximum bytes of an issuer's answer
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
 _ADVICE = "Check issuerUrl, audience, scope and the key file in authParams"
 
@@ -186,7 +186,7 @@ class OAuth2:
         described = self._request(self._issuer + _DISCOVERY)
         issuer, endpoint = described.get("issuer"), described.get("token_endpoint")
         if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
-            # Refused, because a server of several issuers could direct the secret to another issuer.
+            # Refused, because a server with several issuers might send the secret to the wrong issuer's URL.
             raise AuthError(
                 "the OAuth2 issuer's metadata names another issuer",
                 advice="Set issuerUrl to the issuer in the metadata, if that is yours",
@@ -201,7 +201,7 @@ class OAuth2:
             raise AuthError("the OAuth2 issuer's metadata names no usable token endpoint", advice=_ADVICE)
         answer = self._request(endpoint, urlencode(fields).encode())
         token = answer.get("access_token")
-        # Other characters cannot be sent; RFC 6750 allows even fewer.
+        # A token with non-ASCII or control characters cannot be sent. RFC 6750 allows even fewer characters.
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
             raise AuthError("the OAuth2 issuer's response contains no access token", advice=_ADVICE)
         return token, _lifetime(answer.get("expires_in"))
@@ -224,8 +224,8 @@ class OAuth2:
                 request,
                 redirect=_redirected,
                 timeout=self._timeout,
-                # A proxy would receive a secret that must not leave this host, and would connect to its own
-                # loopback.
+                # No proxy for a loopback URL, because the proxy would receive the secret, and connect to its
+                # own loopback.
                 environment_proxy=not is_on_this_host(url),
                 max_size=_MAX_ANSWER,
             )
@@ -273,7 +273,7 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
 
 
 def _echo(plugin: str) -> str:
-    """Returns the given name and a similar one; empty if none is similar, because a secret may be given."""
+    """Returns " PLUGIN: did you mean NAME?", or "" without a similar name: ``plugin`` may be a secret."""
     simple = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
     near = difflib.get_close_matches(simple, ["jwt", *_KNOWN], n=1)
     return f" {plugin}: did you mean {near[0].replace('jwt', 'token')}?" if near else ""
@@ -288,7 +288,7 @@ def _users_own(plugin: str, params: str) -> Authentication:
             "the class named by option authPluginClassName cannot be imported",
             advice="Install its module on the hosts of the query's driver and its tasks",
         ) from None
-    # Checked before the call, because a user who may set options need not be allowed to run os.system.
+    # Checked before the object is called, because the option can name any function, such as os.system.
     is_plugin = (
         isinstance(found, type) and hasattr(found, "method") and callable(getattr(found, "data", None))
     )

@@ -1,9 +1,9 @@
 """Deadline: made once at the start of a call, and passed to all functions that wait or retry.
 
-``retry`` repeats calls as the error's flags allow, with growing pauses. A broker may process a request twice,
-because its first answer may be lost. So only requests that are safe to repeat are retried: they read, they
-reach the same state again (ACK, SEEK), they fail with a retriable error until the broker has closed the lost
-connection (SUBSCRIBE, PRODUCER), or a lost result has no effect (NEW_TXN).
+``retry`` repeats a failed call, with growing pauses, if its error is retriable. A broker may process a
+request twice, because its first answer may be lost. So only requests that are safe to repeat are retried.
+Reads, ACK and SEEK reach the same state again. SUBSCRIBE and PRODUCER fail with a retriable error until the
+broker has closed the lost connection. A lost result of NEW_TXN has no effect.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
 def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
     """Runs ``action`` until it succeeds or its error is final.
 
-    By default, errors without the flag ``retriable`` are final. Set ``insists`` for an action that itself
-    retries until a timeout. A timeout is then not final, but a BusyError is, because the name is in use.
+    By default, errors without the flag ``retriable`` are final. Set ``insists`` for an action that retries by
+    itself. Then a DeadlineError is not final, but a BusyError is, because another client has the name.
 
     Raises:
         PulsarError: the first error that is final, or the last error before the deadline. After the deadline,

@@ -39,7 +39,7 @@ from pulsar_spark.protocol.connection import (
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-_SEND_BUFFERS = 64  # maximum buffers taken from the queue for writing, and for one system call
+_SEND_BUFFERS = 64  # maximum buffers taken from the queue at once, and written by one system call
 _SEND_SIZE = 2 << 20  # maximum bytes taken from the queue for writing
 
 # Maximum seconds to wait for the broker's answer when a consumer or producer is closed.
@@ -174,9 +174,9 @@ class Session:
         return self.ask(build, deadline.left, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Queues whole frames as one group; ``mark`` counts queued groups, and groups taken for writing.
+        """Queues whole frames as one group; raises the session's error if the session has ended.
 
-        Raises the session's error.
+        ``mark`` counts the group when it is queued, and again when it is taken for writing.
         """
         with self._lock:
             if self.error is not None:
@@ -223,7 +223,7 @@ class Session:
                 if login is not None:
                     self._connection.log_in(login)
                 else:
-                    # Retriable: the next opening of the connection raises the original error, with its flags.
+                    # Retriable, because a retry opens a connection, which raises the login's original error.
                     self._ending = self._ending or ConnectError(
                         f"the login at {self.address} was not renewed: {why}"
                     )
