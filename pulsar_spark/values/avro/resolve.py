@@ -66,7 +66,7 @@ _ByName: TypeAlias = "dict[str, list[AvroType]]"
 
 
 class _TargetError(SchemaError):
-    """Spark's TIME is requested for a field that is no time of day. No other branches of unions are tried."""
+    """Spark's TIME is requested for a field that is not a time of day. No other branches of unions are tried."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
