@@ -66,7 +66,7 @@ _ByName: TypeAlias = "dict[str, list[AvroType]]"
 
 
 class _TargetError(SchemaError):
-    """Spark's TIME is requested for a field that is not a time of day. No other branches of unions are tried."""
+    """TIME is requested for a field that is not a time of day. Other branches of unions are not tried."""
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
