@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.inbox import Inbox
-from pulsar_spark.client.net.deadline import Deadline, retry, wait_to_reopen
+from pulsar_spark.client.net.deadline import Deadline, retry, retry_attempts, wait_to_reopen
 from pulsar_spark.client.net.session import CLOSE_TIMEOUT, Purpose, Session
 from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (
@@ -316,16 +316,7 @@ class ConsumerLink(Closing):
         return None if self.lost else self._session
 
     def _open_in_time(self, deadline: Deadline) -> None:
-        def attempt() -> None:
-            try:
-                # One attempt takes at most the operation timeout, so an unanswered request can be retried.
-                self._open(deadline.at_most(self._client.options.operation_timeout))
-            except DeadlineError as error:
-                if deadline.passed:
-                    raise
-                raise NotReadyError(error.what, topic=error.topic) from error
-
-        retry(attempt, deadline)
+        retry_attempts(self._open, deadline, self._client.options.operation_timeout)
 
     def _open(self, deadline: Deadline) -> None:
         """Finds the broker and subscribes; makes one attempt."""

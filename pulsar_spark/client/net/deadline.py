@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from pulsar_spark.errors import BusyError, DeadlineError, PulsarError
+from pulsar_spark.errors import BusyError, DeadlineError, NotReadyError, PulsarError
 from pulsar_spark.protocol.pauses import Reopening
 
 _FIRST_PAUSE = 0.05
@@ -120,3 +120,20 @@ def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False)
         _repeated.add_one()
         time.sleep(wait)
         pause = min(2 * pause, _MAX_PAUSE)
+
+
+def retry_attempts(attempt: Callable[[Deadline], T], deadline: Deadline, seconds: float) -> T:
+    """Like ``retry``, but each attempt gets an earlier deadline, so that an unanswered request is repeated.
+
+    ``seconds``: maximum duration of an attempt; its DeadlineError is final only after ``deadline``.
+    """
+
+    def bounded() -> T:
+        try:
+            return attempt(deadline.at_most(seconds))
+        except DeadlineError as error:
+            if deadline.passed:
+                raise
+            raise NotReadyError(error.what, topic=error.topic) from error
+
+    return retry(bounded, deadline)

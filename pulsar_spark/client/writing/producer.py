@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
-from pulsar_spark.client.net.deadline import Deadline, epoch_ms, retry, wait_to_reopen
+from pulsar_spark.client.net.deadline import Deadline, epoch_ms, retry, retry_attempts, wait_to_reopen
 from pulsar_spark.client.net.session import Purpose, Session
 from pulsar_spark.client.reading.backward_search import find_in_sealed, find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
@@ -400,20 +400,18 @@ class Producer:
         assert due is not None  # callers wait only while an entry is pending
         loss = self._writer.loss
         failed: PulsarError | None = None
-        # A request without an answer must not take the whole send timeout.
-        deadline = self._client.operation().at_most(max(0.0, due - time.monotonic()))
         self._changed.release()
         try:
             _log.info("%s: opening the producer again: %s", self.topic, loss)
-            retry(lambda: self._open(deadline), deadline)
+            deadline = Deadline(max(0.0, due - time.monotonic()))
+            retry_attempts(self._open, deadline, self._client.options.operation_timeout)
         except PulsarError as error:
             failed = error
         finally:
             self._changed.acquire()
-        # If the send timeout is not over, or was restarted during the attempts, the caller tries again.
+        # If the send timeout was restarted during the attempts, the caller tries again.
         due_now = self._writer.window.due_at
-        is_over = deadline.at >= due and (due_now is None or due_now <= due)
-        if failed is not None and (is_over or not failed.is_passing):
+        if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
 
     def _open_in_time(self) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark import errors
 from pulsar_spark.client.net import deadline as deadline_module
-from pulsar_spark.client.net.deadline import Deadline, retry, retry_count
+from pulsar_spark.client.net.deadline import Deadline, retry, retry_attempts, retry_count
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
@@ -220,3 +220,35 @@ def answer(what):
     if isinstance(what, Exception):
         raise what
     return what
+
+
+@pytest.mark.parametrize("answers_at", [1, 2, 5])
+def test_an_attempt_without_an_answer_leaves_time_for_others(clock, answers_at):
+    given = []
+
+    def attempt(deadline):
+        given.append(deadline.left)
+        if len(given) < answers_at:
+            clock.now += deadline.left
+            raise deadline.error("no answer")
+        return "done"
+
+    assert retry_attempts(attempt, Deadline(60.0), 10.0) == "done"
+    assert given == pytest.approx([10.0] * answers_at)
+
+
+def test_attempts_without_an_answer_end_with_the_deadline(clock):
+    given = []
+
+    def attempt(deadline):
+        given.append(deadline.left)
+        clock.now += deadline.left
+        raise deadline.error("no answer")
+
+    deadline = Deadline(25.0)
+    with pytest.raises((DeadlineError, NotReadyError), match="no answer within"):
+        retry_attempts(attempt, deadline, 10.0)
+    assert deadline.passed
+    assert len(given) == 3
+    assert given[:2] == pytest.approx([10.0, 10.0])
+    assert given[2] < 5.0
