@@ -5,14 +5,13 @@ from contextlib import closing
 import pytest
 
 from pulsar_spark.client import DedupTask
+from tests.client.writing.dedup_tasks import SECRET
 from tests.client.writing.segments import keyed, open_segments
 from tests.client.writing.told import new_origin, told
-from tests.fake_broker import FakeBroker
+from tests.fake_broker import FakeBroker, pass_on
 from tests.writes import send_all
 
 BATCH = 5
-SECRET = b"only the query knows this"
-NAME = "query-0"
 
 
 @pytest.fixture
@@ -29,10 +28,7 @@ def task_of(client, batch=BATCH, *, task=0, **given):
 def run(client, first, count, batch=BATCH, *, sends=1, task=None, **options):
     """One whole run of a task; gives the number of messages that may be duplicated."""
     task, options = task or task_of(client, batch), {"batching_max_messages": 4, **options}
-    with (
-        closing(task),
-        open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
-    ):
+    with closing(task), open_segments(client, dedup=task, **options) as writer:
         for number in range(sends):
             at, end = (count * each // sends for each in (number, number + 1))
             writer.send(keyed(first + at, end - at))
@@ -49,3 +45,12 @@ def begin(client, first, count, batch=BATCH, **options):
         open_segments(client, dedup=task, **{"batching_max_messages": 4, **options}) as writer,
     ):
         send_all(writer, keyed(first, count))
+
+
+def subscribing_to(names, action):
+    """An action for SUBSCRIBE: `action` for these topics, and the usual answer for all others."""
+
+    def act(connection, frame):
+        (action if frame.command.subscribe.topic in names else pass_on)(connection, frame)
+
+    return act

@@ -19,7 +19,8 @@ from pulsar_spark.ids import TopicName
 from tests.client.clients import client_of, columns, producing
 from tests.client.test_encryption import put_key
 from tests.client.writing import segment_tasks
-from tests.client.writing.segment_tasks import BATCH, NAME, SECRET, begin, run, task_of
+from tests.client.writing.dedup_tasks import NAME, SECRET
+from tests.client.writing.segment_tasks import BATCH, begin, run, task_of
 from tests.client.writing.segments import Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import new_origin
 from tests.fake_broker import pass_on, silence, without_answer

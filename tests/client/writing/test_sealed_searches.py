@@ -9,7 +9,7 @@ from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of
 from tests.client.writing import segment_tasks
-from tests.client.writing.segment_tasks import BATCH, begin, run, task_of
+from tests.client.writing.segment_tasks import BATCH, begin, run, subscribing_to, task_of
 from tests.client.writing.segments import TOPIC, Segments, assert_once_in_order, keyed, open_segments
 from tests.client.writing.told import told
 from tests.fake_broker import Held, pass_on, refuses, silence
@@ -30,11 +30,7 @@ def test_segments_that_were_deleted_before_the_first_micro_batch_have_none_of_it
     begin(client, 0, 20, 0)
     segments.split_first()
 
-    def refuse(connection, frame):
-        name = frame.command.subscribe.topic
-        (refuses(pb.TopicNotFound, f"no topic {name}") if name in lost else pass_on)(connection, frame)
-
-    broker.script(Type.SUBSCRIBE, [refuse] * 99)
+    broker.script(Type.SUBSCRIBE, [subscribing_to(lost, refuses(pb.TopicNotFound, "no topic"))] * 99)
     with client_of(broker) as other:
         assert run(other, 0, 40, 0, task=task_of(other, 0, strict=strict)) == 0
     assert lost & {each.topic for each in broker.seen(Type.SUBSCRIBE)}
@@ -145,11 +141,7 @@ def test_a_segment_that_cannot_be_searched_may_have_rows(
     with client_of(broker, operation_timeout=0.5) as client:
         old = str(segments.name(segments.all[0]))
 
-        def refuse(connection, frame):
-            is_old = frame.command.subscribe.topic == old
-            (answer if is_old else pass_on)(connection, frame)
-
-        broker.script(Type.SUBSCRIBE, [refuse] * 99)
+        broker.script(Type.SUBSCRIBE, [subscribing_to({old}, answer)] * 99)
         task = task_of(client, batch, strict=strict)
         if strict:
             with pytest.raises(DuplicatesError, match=reason):
@@ -177,11 +169,8 @@ def test_many_segments_that_cannot_be_searched_are_told_once(broker, client, ans
     for _ in range(5):
         segments.split_first()
 
-    def refuse(connection, frame):
-        (answer if frame.command.subscribe.topic in sealed else pass_on)(connection, frame)
-
     sealed = {str(segments.name(each)) for each in segments.all if each.state == pb.SEALED}
-    broker.script(Type.SUBSCRIBE, [refuse] * 99)
+    broker.script(Type.SUBSCRIBE, [subscribing_to(sealed, answer)] * 99)
     with (
         client_of(broker, operation_timeout=0.5) as other,
         closing(task_of(other)) as task,
@@ -200,11 +189,9 @@ def test_a_strict_task_closes_all_segments_that_it_has_searched(broker, client):
         segments.split_first()
     sealed = [str(segments.name(each)) for each in segments.all if each.state == pb.SEALED]
 
-    def refuse(connection, frame):
-        is_refused = frame.command.subscribe.topic == sealed[1]  # searched beside the first, which has rows
-        (refuses(pb.AuthorizationError, "no right") if is_refused else pass_on)(connection, frame)
-
-    broker.script(Type.SUBSCRIBE, [refuse] * 99)
+    refused = {sealed[1]}  # searched beside the first, which has rows
+    action = subscribing_to(refused, refuses(pb.AuthorizationError, "no right"))
+    broker.script(Type.SUBSCRIBE, [action] * 99)
     # The traceback of ``caught`` holds all that was found.
     with pytest.raises(DuplicatesError, match="no right") as caught:
         run(client, 0, 20, task=task_of(client, strict=True))
@@ -220,12 +207,9 @@ def test_sealed_segments_are_searched_at_once_after_the_first(broker, client):
         segments.split_first()
     held = Held(broker)
 
-    def hold(connection, frame):
-        (held if frame.command.subscribe.topic in others else pass_on)(connection, frame)
-
     sealed = [each for each in segments.all if each.state == pb.SEALED]
     others = {str(segments.name(each)) for each in sealed[:-1]}
-    broker.script(Type.SUBSCRIBE, [hold] * 99)
+    broker.script(Type.SUBSCRIBE, [subscribing_to(others, held)] * 99)
     with client_of(broker) as other, ThreadPoolExecutor(1) as pool:
         told = pool.submit(run, other, 20, 30)
         broker.wait_for(lambda: held.count == len(others) == 4)
