@@ -52,8 +52,9 @@ class DriverFiles:
 
         For example, threads of a foreachBatch write at the same time, each in a separate process.
         """
-        self.path().mkdir(exist_ok=True)
-        folder = os.open(self.path(), os.O_RDONLY)
+        path = self.path()
+        path.mkdir(exist_ok=True)
+        folder = os.open(path, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             yield
