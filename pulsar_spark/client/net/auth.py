@@ -311,7 +311,7 @@ class Identity:
         tls: TLS settings with this client's certificate, from ``tls`` or from the credentials.
 
     Raises:
-        OptionError: as :func:`authentication_of`; or a login by certificate has no certificate, or two.
+        OptionError: an error of :func:`authentication_of`, or a certificate login has none, or two.
     """
 
     def __init__(self, credentials: Credentials | None, tls: TlsOptions, timeout: float = 10.0) -> None:

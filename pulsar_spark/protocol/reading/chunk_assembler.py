@@ -130,7 +130,7 @@ class _Incomplete:
     """A message with missing chunks.
 
     Attributes:
-        pieces: for each chunk number from 0 on, its candidates.
+        pieces: candidates of each chunk number, from 0 on.
         choices: number of chunk numbers with several candidates.
         refused: publish times and sequence ids of chunks that were not kept, because of a limit.
         opened: latest publish time of chunk 0, in seconds.

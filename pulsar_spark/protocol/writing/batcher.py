@@ -335,7 +335,7 @@ class GroupedOrder(NamedTuple):
     Attributes:
         order: indexes of the messages, int64[n].
         bounds: bounds of the partitions, int64[p + 1]; partition i has ``bounds[i]`` up to ``bounds[i + 1]``.
-        starts: for each partition, index of each group's first message within the partition, int64[g].
+        starts: index of each group's first message within its partition, by partition, int64[g].
     """
 
     order: Ints
